@@ -16,6 +16,7 @@ SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 RPC = ["pyzmq>=26", "msgpack>=1.0"]
 TRACE = ["opentelemetry-exporter-otlp-proto-http>=1.30"]
 PERFETTO = ["perfetto>=0.50"]
+STACKS = ["py-spy>=0.4"]
 
 setup(
     name="flagscale-perf",
@@ -62,10 +63,11 @@ setup(
         "megatron": MEGATRON,
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
-        "trace": TRACE,  # flagscale-perf trace-export --format otlp
+        "trace": TRACE,  # --perf-otlp; flagscale-perf trace-export --format otlp
         "perfetto": PERFETTO,  # flagscale-perf trace-export -o NAME.pftrace
+        "stacks": STACKS,  # stacks of a process that hangs and does not answer
         "tables": TABLES,  # flagscale-perf seal, query and report --format parquet
-        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *PERFETTO, *TABLES, "pandas", "wandb"],
+        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, *PERFETTO, *STACKS, *TABLES, "pandas", "wandb"],
         "dev": [*TABLES, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={

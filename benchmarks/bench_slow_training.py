@@ -1,10 +1,10 @@
 """Scores what our report and the rules of others say of recorded slow trainings (slow_training/README.md).
 
-python benchmarks/bench_slow_training.py [--data DIR] [--record SEED] [--answers DIR] [ANSWER.json ...]
+python benchmarks/bench_slow_training.py [--data DIR] [--record SEED] [--seed SEED] [--answers DIR] [ANSWER]
 
-Every tool's answers are made anew of the recorded runs. `--record` trains first, an hour a seed; `--answers`
-keeps the answers as files; ANSWER.json is another tool's, to stand beside them. Ends with 1 where our report
-misses a bar.
+Every tool's answers are made anew of the recorded runs, of one seed with `--seed`. `--record` trains first,
+an hour a seed; `--answers` keeps the answers as files; ANSWER is a JSON file of another tool's, to stand
+beside them. Ends with 1 where our report misses a bar.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ def main() -> int:
     parser.add_argument("--answers", type=Path, help="keep the answers there")
     parser.add_argument("--record", metavar="SEED", type=int, help="train with the plants of this seed first")
     parser.add_argument("--only", default="*", help="names of runs to record, with * and ?")
+    parser.add_argument("--seed", type=int, help="score only the runs of this seed")
     parser.add_argument("others", type=Path, nargs="*", metavar="ANSWER.json")
     options = parser.parse_args()
     if options.record is not None:
         words = [str(options.record), "--into", str(options.data), "--only", options.only]
         subprocess.run([sys.executable, str(DATA / "record.py"), *words], check=True)
-    truths = truths_of(options.data / "truth")
+    end = "" if options.seed is None else f"_s{options.seed}"
+    truths = {run: truth for run, truth in truths_of(options.data / "truth").items() if run.endswith(end)}
     try:
         others = [read(path, truths) for path in options.others]
     except WrongAnswer as wrong:

@@ -34,6 +34,7 @@ from flagscale_perf.options.values import (
     above_zero,
     absolute_path,
     command,
+    http_url,
     keys,
     one_of,
     parse_address,
@@ -182,6 +183,12 @@ class PerfConfig:
         "start this when a finding begins, worsens or ends while the training lasts, with the finding as JSON"
         " on its standard input",
         metavar="COMMAND",
+    )
+    perf_otlp: str | None = option(
+        None,
+        http_url("/v1/metrics", "http://collector:4318"),
+        "send metrics of all ranks to this OpenTelemetry collector, by OTLP over HTTP",
+        metavar="URL",
     )
     perf_run_name: str | None = option(
         None,

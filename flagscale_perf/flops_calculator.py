@@ -130,17 +130,7 @@ class ModelShape(Shape):
         It may say more than transformers reads: what of the model is trained and recomputed, and of which
         step, in Megatron's argument names.
         """
-        refuse_untrained(config)
-        model_type = config.get("model_type")
-        for family in FAMILIES:
-            if model_type in family.hf_types:
-                args = family.from_hf(config, family.name, family.gated)
-                return cls.from_args(args | {name: config[name] for name in OF_TRAINING if name in config})
-        known = ", ".join(sorted(name for family in FAMILIES for name in family.hf_types))
-        raise PerfError(
-            f"config.json: model_type is {model_type!r}, known are {known}; "
-            "give Megatron-style arguments instead"
-        )
+        return cls.from_args(args_from_config(config))
 
     @property
     def family(self) -> str:
@@ -181,6 +171,20 @@ class ModelShape(Shape):
     def as_dict(self) -> dict[str, Any]:
         """Family and every field, as values that JSON has."""
         return {"family": self.family, **asdict(self)}
+
+
+def args_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Hugging Face `config.json` says, in Megatron's argument names; see `ModelShape.from_hf`."""
+    refuse_untrained(config)
+    model_type = config.get("model_type")
+    for family in FAMILIES:
+        if model_type in family.hf_types:
+            args = family.from_hf(config, family.name, family.gated)
+            return args | {name: config[name] for name in OF_TRAINING if name in config}
+    known = ", ".join(sorted(name for family in FAMILIES for name in family.hf_types))
+    raise PerfError(
+        f"config.json: model_type is {model_type!r}, known are {known}; give Megatron-style arguments instead"
+    )
 
 
 def _family_of(shape: Shape) -> Family:

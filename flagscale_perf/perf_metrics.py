@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 from flagscale_perf.device.probe import DeviceProbe, EventPair
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.marks import in_slots
+from flagscale_perf.training.recording.doing import Whereabouts
 from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers, WorkCounter
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
 from flagscale_perf.training.work import RankWork
@@ -139,7 +141,7 @@ class StepMeter:
         self._judged: list[tuple[int, int]] = []
         self._left_ns: int | None = None
         self._pause_starts_ns: dict[Pause, list[int]] = {}
-        self._start_ns = 0
+        self._start_ns, self._begun_ns = 0, monotonic_ns()
         self._numbers: StepNumbers | None = None
         self._packed_flops: Flops | None = None
         self._pair: EventPair | None = None
@@ -224,6 +226,18 @@ class StepMeter:
         self._skip(start_ns, end_ns, 1, samples)
         if self._consumed is not None:
             self._consumed += samples
+
+    def whereabouts(self) -> Whereabouts:
+        """Where the loop is now; asked on a side thread, while the loop may go on."""
+        begun = [(starts_ns[0], kind) for kind, starts_ns in self._pause_starts_ns.items() if starts_ns]
+        if begun:
+            since_ns, kind = min(begun)
+            return Whereabouts(kind, self._last, since_ns)
+        if self._numbers is not None:
+            return Whereabouts("between_steps", self._last + 1, self._start_ns + self._train_step_ns)
+        if not self._start_ns:
+            return Whereabouts("start", self._last, self._begun_ns)
+        return Whereabouts("step", self._last, self._start_ns, self.timeline)
 
     def shed(self) -> str | None:
         """Switches one thing off, in a fixed order: phases, then device memory, then device events.

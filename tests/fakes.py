@@ -169,6 +169,9 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "bubble_ns": None,
         "imbalance_ns": None,
         "dropped": 0,
+        "loss": 2.5,
+        "grad_norm": 1.25,
+        "learning_rate": 1e-4,
     } | HostStretch()._asdict()
     return IntervalRecord(**fields | overrides)
 

@@ -116,7 +116,7 @@ class Schedule:
 
     def _embeddings(self, ranks: list[Rank]) -> None:
         """The first and the last stage of a replica reduce them; the others only start and stop the timer."""
-        for replica in range(self.replicas):
+        for replica in range(self.replicas if self.stages > 1 else 0):
             first, *between, last = ranks[replica :: self.replicas]
             end_ns = max(first.at_ns, last.at_ns) + SYNC_NS
             for rank in (first, last):

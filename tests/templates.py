@@ -37,7 +37,7 @@ SPOKEN = (
     *("analysis/whole.py", "*/analysis/blocks.py", "*/analysis/live.py", "*/analysis/head.py"),
     *("training/analysis/ledgers.py", "training/analysis/series.py", "training/analysis/history.py"),
     *("training/analysis/facts.py", "training/analysis/tree.py", "training/analysis/every_rank.py"),
-    *("training/analysis/captured.py", "training/ledger/naming.py", "whatif/*.py"),
+    *("training/analysis/captured.py", "training/ledger/naming.py"),
     *("trace/analysis/pictures.py", "trace/analysis/remarks.py", "profile/analysis/drawn.py"),
     *("profile/analysis/tables.py", "profile/analysis/report.py", "profile/analysis/observer.py"),
     *("rpc/analysis/units.py", "store/run_file.py", "store/evidence.py", "spine/limits.py"),

@@ -28,6 +28,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import NUMBER_OF
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
+from flagscale_perf.whatif.intervals import score_of
 
 SETTLED = 3  # steps of a ramp's stretch, or of a run, that come before it is even
 PASS_ENDS = 2 * NUMBER_OF["forward-compute"] + 1  # the mark
@@ -257,9 +258,10 @@ class Outcome(NamedTuple):
 
     @property
     def score(self) -> float:
-        """How far off, in half widths of the interval without what is known of its kind."""
-        base_ns = math.hypot(*(ns for name, ns in self.prediction.parts.items() if name != "record"))
-        return abs(self.prediction.predicted_ns - self.case.truth_ms * 1e6) / max(base_ns, 1.0)
+        """How far off, in half widths of an interval as is expected of its kind."""
+        said = self.prediction
+        told = said.kind, said.measured_ns, said.predicted_ns, said.parts
+        return score_of(*told, self.case.truth_ms * 1e6)
 
 
 def outcomes(runs: Mapping[str, Recorded]) -> Iterator[Outcome]:

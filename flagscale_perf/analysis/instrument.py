@@ -75,6 +75,7 @@ class Instrument:
     Attributes:
         report: of one session, or of logs where it reads any.
         timeline: what `trace-export` draws.
+        patch: the settings that its findings advise, as its host takes them.
         sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together; given oldest first, and why files cannot be read.
         compare: the sessions of BASE with those of NEW.
@@ -86,6 +87,7 @@ class Instrument:
         evidence: what messages between machines say of their clocks; of each machine's run file alone, with
             marks as recorded.
         replayable: a session, so that changes of it can be predicted.
+        shares: of a profile, what changes of operators are predicted from, see `replays.Layout`.
         live: a session to be followed, from its header on.
         what: one of its sessions, in words; "" for its name.
         leads: of a job's sessions, the time of the one of the highest number holds that of all others; one
@@ -96,6 +98,7 @@ class Instrument:
     report: Callable[[Session], Report]
     timeline: Callable[[Session], Timeline]
     sample: Callable[[Session, str], Report] = _not_offered
+    patch: Callable[[Session], str] = _not_offered
     sessions: Callable[[Listing], Report] = _not_offered
     compare: Callable[[Sequence[Session], Sequence[Session], CompareOptions], Comparison] = _not_offered
     trees: Callable[
@@ -107,6 +110,7 @@ class Instrument:
     laid: Callable[[Session], Iterable[Laid]] = _nothing
     evidence: Callable[[Sequence[Session]], Iterable[Bound]] = lambda _: ()
     replayable: Callable[[Session], Replayable] = _not_offered
+    shares: Callable[[Session], Mapping[str, Mapping[int, float]]] = _not_offered
     live: Callable[[RunHeader], Live] = _not_offered
     what: str = ""
     leads: int = 0

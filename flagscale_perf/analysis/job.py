@@ -226,7 +226,8 @@ class Job:
         """Whether it is a directory in which a first session may yet begin, there or not."""
         if not self.path.exists():
             return self.path.parent.is_dir() and not self.path.suffix
-        return self.path.is_dir() and not self.files and not runs_below(self.path)
+        # also those that are called otherwise than sessions are, which `chosen` takes
+        return self.path.is_dir() and not (self.files or files_near(self.path) or runs_below(self.path))
 
     @property
     def awaited(self) -> str | None:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.analysis.predictions import Change as Change
+from flagscale_perf.analysis.predictions import Doubt as Doubt
+from flagscale_perf.analysis.predictions import MissingRecordError as MissingRecordError
+from flagscale_perf.analysis.predictions import Offer as Offer
+from flagscale_perf.analysis.predictions import Prediction as Prediction
+from flagscale_perf.analysis.predictions import offered as offered
+from flagscale_perf.analysis.timeline import Drawn
 
 _PACKAGE, _FILE = Path(__file__).parents[1], "engine.py"  # of the room that is one
 
@@ -63,6 +69,10 @@ class RankStep(NamedTuple):
     begin_ns: int
 
 
+# Shares of a profile: of a forward pass in layers, and in their core attention; of passes in Python.
+LAYERS, CORE, PYTHON = "layers", "core", "python"
+
+
 class Layout(NamedTuple):
     """The ranks of a job, and the order in which a stage takes its micro-batches.
 
@@ -81,6 +91,9 @@ class Layout(NamedTuple):
         layers: of the model on each stage, by chunk; () where that is not known.
         data_parallel: replicas of the model; 0 for as many as a stage has groups of `tensor_parallel` ranks.
         exchanges: phases in which replicas exchange gradients and parameters.
+        operators: by `LAYERS`, `CORE` and `PYTHON` and by stage, shares that a profile tells.
+        recompute: "full", "selective" or "none", what is recomputed now.
+        micro_batch: samples of one; 0 where that is not known.
         since: steps before this iteration only tell what a rank took earlier.
         pauses_ns: by name, what stands between two steps now and then, per step on average.
     """
@@ -99,6 +112,9 @@ class Layout(NamedTuple):
     layers: Sequence[Sequence[int]] = ()
     data_parallel: int = 0
     exchanges: frozenset[int] = frozenset()
+    operators: Mapping[str, Mapping[int, float]] = {}
+    recompute: str = "none"
+    micro_batch: int = 0
     since: int = 0
     pauses_ns: Mapping[str, float] = {}
 
@@ -106,7 +122,7 @@ class Layout(NamedTuple):
 class Cause(Enum):
     """Why time is on a critical path."""
 
-    USUAL = "as the others"  # or there are no others that do the same
+    USUAL = "usual work"  # no longer than the others of its stage take for the same part, if there are any
     LONGER = "longer"  # than the same part takes the others of its stage: it has more to do, or is slower
     WAITS = "waits"  # in a collective; for whom is not known
     TRANSFER = "transfer"  # a message, or a collective once the last one has come
@@ -182,101 +198,22 @@ class NotKnownError(Exception):
     """Why these steps cannot be replayed."""
 
 
-class MissingRecordError(PerfError):
-    """A change that cannot be predicted as a record is missing: which one, and the command that makes it."""
-
-    def __init__(self, change: str, record: str, command: str) -> None:
-        super().__init__(f"{change}: no answer without {record}; record it: {command}")
-        self.record, self.command = record, command
-
-
-class Change(NamedTuple):
-    """One change of a run, such as `rank=3 forward=peers` or `m=16`.
+class DrawnStep(NamedTuple):
+    """A step of one rank, to be drawn.
 
     Attributes:
-        name: of a phase, wildcards included, or of what else is changed.
-        how: "=", "*=", "+=" or "-=".
-        value: in its canonical form.
-        where: which ranks' or stages' durations are changed, such as "rank=3"; "" for those of all.
-        kind: "A": the same graph; "B": another graph of the recorded durations; "C": it takes operators.
+        is_predicted: it is after changes; else as it was recorded.
+        begin_ns: when the step before was over.
+        ends_ns: of each part; all ranks are on one clock.
     """
 
-    name: str
-    how: str
-    value: str
-    where: str
-    kind: str
-
-    @property
-    def text(self) -> str:
-        """As the user may write it."""
-        return f"{self.where} {self.name}{self.how}{self.value}".strip()
-
-
-class Doubt(NamedTuple):
-    """What is known of predictions beside the steps that they are made of.
-
-    Attributes:
-        drift: standard deviation between the usual steps of two runs of one configuration, a share.
-        drift_source: where that is from.
-        scores: by kind, of each prediction that was checked: how far the outcome was from it, in half widths
-            of an interval without its part "record"; and whether the whole interval held it.
-    """
-
-    drift: float = 0.01
-    drift_source: str = "assumed for devices"
-    scores: Mapping[str, Sequence[tuple[float, bool]]] = {}
-
-
-PARTS = ("replay", "sampling", "drift", "record")
-
-
-class Prediction(NamedTuple):
-    """A usual step after changes.
-
-    Attributes:
-        text: the changes in their canonical form.
-        kind: of the one whose answer is the least sure: "A", "B" or "C".
-        measured_ns: the usual step as it was recorded.
-        predicted_ns: the usual step after the changes.
-        low_ns, high_ns: between these it is, 95 times of 100.
-        parts: half widths in nanoseconds by what they are from: the spread of what the replay does not
-            explain ("replay"), the steps' own differences ("sampling"), those between runs ("drift"), and
-            how predictions of this kind did ("record"). Together the root of the sum of their squares.
-        ceiling_ns: the same if, besides, messages took no time and no rank was later than its peers.
-        steps: how many it is made of.
-        evidence: which ones, in words.
-        checked: of predictions of this kind so far, those that held the outcome, and all.
-        samples, ranks: how many times as many a step trains, and the job has, as before.
-        notes: what was assumed, one line each.
-    """
-
-    text: str
-    kind: str
-    measured_ns: float
-    predicted_ns: float
-    low_ns: float
-    high_ns: float
-    parts: Mapping[str, float]
-    ceiling_ns: float | None
-    steps: int
-    evidence: str
-    checked: tuple[int, int]
-    samples: float = 1.0
-    ranks: float = 1.0
-    notes: Sequence[str] = ()
-
-    @property
-    def gain_ns(self) -> float:
-        """What a usual step gains, where it trains more samples against as much more time as before; below 0
-        what it loses.
-        """
-        return self.samples * self.measured_ns - self.predicted_ns
-
-    @property
-    def is_gain(self) -> bool:
-        """Whether there is a gain even at the long end of the interval."""
-        return self.high_ns < self.samples * self.measured_ns
+    rank: int
+    stage: int
+    iteration: int
+    is_predicted: bool
+    parts: tuple[Part, ...]
+    begin_ns: int
+    ends_ns: Sequence[int]
 
 
 class Replays(Protocol):
@@ -298,9 +235,23 @@ class Replays(Protocol):
         which they are to be; none where some have other passes.
         """
 
-    def predict(self, changes: Sequence[Change], doubt: Doubt = ...) -> Prediction:
+    def drawn(self, changes: Sequence[Change]) -> list[DrawnStep]:
+        """Every rank in the step of the median time, before and after these changes. Raises as `predict`."""
+
+    def predict(
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = ...,
+        beside: Sequence[Replays] = (),
+        operators: Mapping[str, Mapping[int, float]] = ...,
+    ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
         missing, PerfError for what is impossible.
+
+        Args:
+            beside: runs of other layouts, which tell what a layer, a message, or an exchange of gradients
+                takes.
+            operators: see `Layout`.
         """
 
 
@@ -333,8 +284,11 @@ class Replayable(Protocol):
     def rates(self, prediction: Prediction) -> Mapping[str, float]:
         """By name with unit, what the host's integers make of the predicted step: tokens/s, MFU."""
 
-    def best(self, doubt: Doubt) -> Sequence[Prediction]:
-        """The ten changes that gain the most, the best first."""
+    def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
+        """What a trace has of a usual step, recorded and after these changes. Raises as `Replays.predict`."""
+
+    def best(self, doubt: Doubt) -> Sequence[Offer]:
+        """The changes that gain the most, at most ten, the best first."""
 
 
 class Engine(Protocol):
@@ -342,6 +296,9 @@ class Engine(Protocol):
 
     def changes(self, words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
         """Words such as `rank=3 forward*=peers m=16`. Raises PerfError for one that means nothing."""
+
+    def doubt(self, directory: Path, drift: tuple[float, str]) -> Doubt:
+        """What is known of predictions of runs in this directory, by what became of earlier ones."""
 
     def replays_of(self, layout: Layout, steps: Sequence[RankStep]) -> Replays:
         """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is

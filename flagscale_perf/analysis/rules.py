@@ -17,8 +17,13 @@ from flagscale_perf.spine.limits import CAUSE, Limit
 
 @dataclass(frozen=True)
 class Evidence:
-    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says
-    where the limit is from.
+    """A figure beside the limit it broke.
+
+    Attributes:
+        figure: what it is, in words.
+        value, limit: both in `unit`.
+        unit: "share", "ms", "s", "GB", "times" or "".
+        source: where the limit is from.
     """
 
     figure: str
@@ -36,11 +41,14 @@ class Change:
         flags: of the host (or variables) as they are written, each with its new value where one is proposed.
         text: what to do with them, and why.
         keys: the same for the host's yaml, each with its value; none where it has no yaml.
+        settings: flags and variables with the value that is proposed, True for a switch; without those that
+            the user must give a value.
     """
 
     flags: list[str]
     text: str
     keys: list[str] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def for_case(self, case: Any) -> Change | None:
         """The change for this case; None where there is nothing to change. A rule's own changes may differ
@@ -84,6 +92,9 @@ class Finding:
         gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
         least_s, least_gain: where cost and gain are known as intervals, their lower ends; the others are the
             upper ones.
+        likely_gain: within that interval; None where the gain is a bound.
+        gain_from: what the gain is from, in words; "" where there is nothing to say.
+        what_if: the change whose gain it is, as `flagscale-perf what-if RUN` takes it; "" for none.
         overlaps: names of findings that count the same time: what they gain does not come on top.
         gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
             them.
@@ -123,6 +134,9 @@ class Finding:
     pattern: str | None = None
     least_s: float | None = None
     least_gain: float | None = None
+    likely_gain: float | None = None
+    gain_from: str = ""
+    what_if: str = ""
     overlaps: Sequence[str] = ()
     cost_of_steps: float | None = None
     step_ms: float | None = None
@@ -143,7 +157,11 @@ class Finding:
             "evidence": [vars(each) for each in self.evidence],
             "causes": self.causes,
             "changes": [change.text for change in self.changes],
-            **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
+            **({} if self.least_s is None else {"least_s": self.least_s}),
+            **({} if self.least_gain is None else {"least_gain": self.least_gain}),
+            **({} if self.likely_gain is None else {"likely_gain": self.likely_gain}),
+            **({"gain_from": self.gain_from} if self.gain_from else {}),
+            **({"what_if": self.what_if} if self.what_if else {}),
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
             **({"risk": self.risk} if self.risk else {}),
             **({"explained_by": [link.short() for link in self.links]} if self.links else {}),
@@ -222,6 +240,10 @@ class Case:
         """Whether there is enough to judge speed by."""
         return True
 
+    def of_host(self, change: Change) -> Change | None:
+        """The change as the host's user makes it; None where the host has nothing to set for it."""
+        return change
+
     @property
     def explained_s(self) -> float:
         """Time that these findings take."""
@@ -261,8 +283,13 @@ class Rule(Generic[CaseT]):
     def look(self, case: CaseT) -> list[Finding]:
         """The findings of this rule, with the changes that are left to make."""
         found = self.judge(self, case) or ()
+
+        def for_case(change: Change) -> Change | None:
+            made = change.for_case(case)
+            return made and case.of_host(made)
+
         return [
-            replace(one, changes=[change for each in one.changes if (change := each.for_case(case))])
+            replace(one, changes=[own for own in map(for_case, one.changes) if own])
             for one in ([found] if isinstance(found, Finding) else found)
         ]
 

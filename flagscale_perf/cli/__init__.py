@@ -26,6 +26,7 @@ COMMANDS = {
     "query": "ask a run's records, or those of all runs below a directory, in SQL",
     "seal": "keep the records of the runs below a directory as Parquet, too: for `query` and other programs",
     "capture": "have a live training record the raw timings of all ranks for the next steps",
+    "stacks": "say what every rank of a live training is doing now: phase, collective, stack of Python",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
     ),
@@ -37,6 +38,7 @@ COMMANDS = {
     "disable": "undo `enable`",
     "profile": "write the files and pictures of a profile, or profile a model of your own",
     "bench": "measure bandwidth, latency and parallel efficiency by experiments, with verdicts and plots",
+    "schema": "list every key of records and of reports in JSON, with its unit and what it means",
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 
@@ -107,7 +109,8 @@ def _dispatch(words: list[str]) -> int:
     if name in SPEAKING:
         about = "English, or Chinese, in what is printed for people (default: the locale's)"
         parser.add_argument(LANGUAGE, choices=("en", "zh"), help=about)
-    args = parser.parse_args(words[1:])
+    parse = parser.parse_intermixed_args if command.is_intermixed else parser.parse_args
+    args = parse(words[1:])
     with contextlib.ExitStack() as around:
         if name in SPEAKING:
             from flagscale_perf.report import language

@@ -53,7 +53,12 @@ class Command(ABC):
     """One command of `flagscale-perf`: the class `<Name>Command` in the file `cli/<name>.py`.
 
     A command prints what analysis, report, hosts or device return, and computes nothing itself.
+
+    Attributes:
+        is_intermixed: options may stand between its words.
     """
+
+    is_intermixed = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - not abstract: many commands have no arguments
         """Adds the command's own arguments to its parser."""

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
 
-from flagscale_perf.analysis.follow import Follower
-from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS
-from flagscale_perf.cli.base import Command, local_path
+from flagscale_perf.cli.asking import add_run, ask, live_run
+from flagscale_perf.cli.base import Command
 from flagscale_perf.options.values import whole
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
-from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.records import CaptureRecord
-
-WAIT_S = 30.0
-PERIOD_S = 0.2
-_UNKNOWN = "; whether it still runs cannot be known here: run this on its own machine"
+from flagscale_perf.training.requests import STEPS
 
 
 class CaptureCommand(Command):
@@ -28,14 +19,8 @@ class CaptureCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, and how many steps."""
-        add = parser.add_argument
-        add(
-            "run",
-            type=local_path,
-            metavar="RUN_DIR_OR_FILE",
-            help="the --perf-log-dir of a running training, or its perf_records_*.jsonl",
-        )
-        add(
+        add_run(parser)
+        parser.add_argument(
             "--steps",
             type=_steps,
             required=True,
@@ -45,18 +30,14 @@ class CaptureCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
-        run = open_session(args.run, instrument="training")
-        config = run.header.config
-        if run.is_live() is False:
-            raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
-        if not config.get("perf_breakdown"):
+        run = live_run(args.run)
+        if not run.header.config.get("perf_breakdown"):
             raise PerfError(
                 f"the run of {str(run.path)!r} cannot capture: it was started without "
                 "--perf-breakdown; start it with that"
             )
-        with contextlib.closing(Follower(run.path)) as follower:
-            list(follower.poll())  # what is there already is not the answer
-            found = _ask(run, args.steps, follower)
+        busy = ", or still captures other steps"
+        found = ask(run, {STEPS: args.steps}, _is_answer, busy)[-1]
         print(
             f"iterations {found.first_iteration} to {found.iteration} of every rank are captured"
             f" into {run.path} when they come"
@@ -64,35 +45,12 @@ class CaptureCommand(Command):
         return 0
 
 
+def _is_answer(record: Any) -> bool:
+    return isinstance(record, CaptureRecord) and not record.why
+
+
 def _steps(text: str) -> int:
     try:
         return whole(1, MAX_CAPTURE_STEPS, 20)(text)
     except PerfError as error:
         raise ArgumentTypeError(str(error)) from None
-
-
-def _ask(run: Session, steps: int, follower: Follower) -> CaptureRecord:
-    """Asks the run; returns its answer. Raises PerfError without one."""
-    request = run.path.with_name(capture_request_name(run.header.start_wall_ns))
-    try:
-        replace_file(request, dump({"steps": steps}).encode())
-    except OSError as error:
-        raise PerfError(
-            f"cannot write {str(request)!r}: {error.strerror}; run it as a user who may write there"
-        ) from None
-    try:
-        deadline_s = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline_s:
-            for record in follower.poll():
-                if isinstance(record, CaptureRecord) and not record.why:
-                    return record
-            if run.is_live() is False:
-                raise PerfError(f"the run of {str(run.path)!r} has ended before it answered")
-            time.sleep(PERIOD_S)
-    finally:
-        with contextlib.suppress(OSError):
-            request.unlink()
-    raise PerfError(
-        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it is not training now, "
-        "or still captures other steps; try again" + _UNKNOWN * (run.is_live() is None)
-    )

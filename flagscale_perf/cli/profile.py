@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -14,19 +15,28 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.job import run_files_in
+from flagscale_perf.cli.asking import ask, live_run
 from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
 from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
+from flagscale_perf.profile.options import MOST_SECONDS, NOW_FILE
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.profile.standalone.model import GENERATE, TRAIN, Run
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import unwritable
+from flagscale_perf.spine.files import replace_file, unwritable
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.training.recording.questions import NOT_PROFILED
+from flagscale_perf.training.requests import PROFILE
 
 # Steps, tokens, warm-up.
 PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
+MOST_NOW = 100  # steps at once
 PAGE, AUTO, VLLM = "report.html", "auto", "vllm"
 WRITER_S = 60
+ALL_SEE_S = 2.0  # until all workers of a server have seen a request
 # Each has `check` and `profile` of a `Run`.
 BY_TRANSFORMERS = "flagscale_perf.profile.standalone.run"
 BY_VLLM = "flagscale_perf.bench.serving.profiled"
@@ -49,14 +59,66 @@ class ProfileCommand(Command):
             help="say what a step needs before it runs: memory, FLOPs, the least time of each layer",
         )
         _add_prediction(predict)
+        about = "profile the next steps of a live training or server of vLLM, without a restart"
+        _add_now(actions.add_parser("now", help=about))
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError for what cannot be profiled, predicted or read."""
         if args.action == "predict":
             return predict_step(args)
+        if args.action == "now":
+            if args.seconds or args.requests:
+                return profile_server(args.run, args.seconds or MOST_SECONDS, args.requests)
+            return profile_now(args.run, args.steps)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))
+
+
+def _add_now(parser: ArgumentParser) -> None:
+    about = "the --perf-log-dir of a live training, or FLAGSCALE_PERF_PROFILE_DIR of a server of vLLM"
+    parser.add_argument("run", type=local_path, metavar="DIR", help=about)
+    add_count(parser, "--steps", f"of a training: how many to profile, 1 to {MOST_NOW} (default: 3)", 3)
+    add_count(parser, "--seconds", f"of a server: from its next step on, 1 to {MOST_SECONDS:.0f}")
+    add_count(parser, "--requests", f"of a server: until so many are answered, {MOST_SECONDS:.0f} s at most")
+
+
+def profile_server(directory: Path, seconds: float, requests: int | None) -> int:
+    """Returns once the server's profile is written. Raises PerfError if none comes."""
+    if seconds > MOST_SECONDS:
+        raise PerfError(f"--seconds {seconds:g}: profiled steps take longer; give 1 to {MOST_SECONDS:g}")
+    if not directory.is_dir():
+        raise PerfError(
+            f"{str(directory)!r} is no directory; start the server with"
+            f" FLAGSCALE_PERF_PROFILE_DIR={directory}, and without steps"
+        )
+    request = directory / NOW_FILE
+    begin = {"begin_unix_s": time.time() + ALL_SEE_S, "seconds": seconds, "requests": requests}
+    before = set(run_files_in(directory))
+    try:
+        replace_file(request, dump({"name": os.urandom(8).hex(), **begin}).encode())
+        written(directory, before, seconds + WRITER_S)
+    except OSError as error:
+        raise PerfError(f"cannot write {str(request)!r}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            request.unlink()
+    print(f"profiled; then see: flagscale-perf profile report {directory}")
+    return 0
+
+
+def profile_now(path: Path, steps: int) -> int:
+    """Returns once the run has said which steps. Raises PerfError if it does not profile them."""
+    if steps > MOST_NOW:
+        raise PerfError(f"--steps {steps}: profiled steps take longer; give 1 to {MOST_NOW}")
+    run = live_run(path)
+    answer = ask(
+        run, {PROFILE: steps}, lambda record: isinstance(record, EventRecord) and record.name == PROFILE
+    )[-1]
+    if answer.text.startswith(NOT_PROFILED):
+        raise PerfError(f"the run of {str(run.path)!r} is {answer.text}")
+    print(for_stdout(f"{answer.text}; then see: flagscale-perf profile report {run.path.parent}"))
+    return 0
 
 
 def _add_files(parser: ArgumentParser) -> None:
@@ -217,9 +279,9 @@ def _is_vllm(args: Namespace) -> bool:
     return is_asked
 
 
-def written(directory: Path, before: set[Path]) -> Path:
+def written(directory: Path, before: set[Path], limit_s: float = WRITER_S) -> Path:
     """The directory, once the writer, a process of its own, has finished a new run file. Raises PerfError."""
-    end_s = time.monotonic() + WRITER_S
+    end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
         are_written = [
             is_written for path, is_written in run_files_in(directory).items() if path not in before
@@ -227,7 +289,10 @@ def written(directory: Path, before: set[Path]) -> Path:
         if are_written and not any(are_written):
             return directory
         time.sleep(0.1)
-    raise PerfError(f"--dir {directory}: the writer has not finished a run file in {WRITER_S} s; see stderr")
+    raise PerfError(
+        f"{directory}: no writer has finished a run file of a profile in {limit_s:.0f} s; see the stderr of"
+        " what is profiled"
+    )
 
 
 def add_run_options(parser: ArgumentParser) -> None:

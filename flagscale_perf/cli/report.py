@@ -21,7 +21,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
 # Each a module of flagscale_perf.report with `render(report)`.
-FORMATS = ("text", "markdown", "html", "json", "csv", "png")
+FORMATS = ("text", "markdown", "html", "json", "csv", "png", "brief")
 PARQUET = "parquet"
 EXIT_NOTHING_READ = 1
 
@@ -57,16 +57,25 @@ class ReportCommand(Command):
             metavar="PARTITION:INDEX|KEY|latest",
             help="queue traces only: who wrote this sample's fields, who got them, how long it waited",
         )
+        add(
+            "--patch",
+            action="store_true",
+            help="training only: print nothing but the settings that the findings advise, as a yaml overlay"
+            " for FlagScale or as arguments",
+        )
         add_cache(parser)
         add_output(
             parser,
             (*FORMATS, PARQUET),
-            "text (default), markdown, html, json, csv (a row an interval, or a call), png, or parquet: a"
-            " directory with a table of each kind of records",
+            "text (default), markdown, html, json, csv (a row an interval, or a call), png, brief (2,000"
+            " tokens at most, for a program that reads text), or parquet: a directory with a table of each"
+            " kind of records",
         )
 
     def run(self, args: Namespace) -> int:
         """1 where nothing behind the header can be read. Raises PerfError where there is no run."""
+        if args.patch:
+            return _patch(args)
         if args.format == PARQUET:
             return _tables(args)
         chosen = format_of(args, FORMATS)
@@ -96,6 +105,22 @@ def _sample(whole: Whole, asked: str) -> Report:
     knowing = [one for one in whole.sessions if load(one.instrument).offers("sample")]
     session = (knowing or whole.sessions)[0]
     return load(session.instrument).sample(session, asked)
+
+
+def _patch(args: Namespace) -> int:
+    for option in ("page", "sample", "all_sessions", "format", "full"):
+        if getattr(args, option):
+            flag = "--" + option.replace("_", "-")
+            raise PerfError(f"{flag} goes with no patch; leave it out, or --patch")
+    whole = begun(args.run, args.session, say).whole(args.instrument)
+    for session in whole.sessions:
+        instrument = load(session.instrument)
+        if instrument.offers("patch"):
+            put(instrument.patch(session), args.output)
+            return 0
+    raise PerfError(
+        f"{str(args.run)!r} has no training, and only its findings name settings; leave --patch out"
+    )
 
 
 def _tables(args: Namespace) -> int:

@@ -17,6 +17,7 @@ from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session
 from flagscale_perf.cli.stopping import leave
+from flagscale_perf.cli.what_if import answer
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.store.runs import files_near
@@ -62,7 +63,7 @@ class ServeCommand(Command):
             os.nice(POLITE)
             print(_welcome(listener, secret.token, title), flush=True)
             config = uvicorn.Config(
-                application(Feed(source.read, source.stamp), secret),
+                application(Feed(source.read, source.stamp), secret, source.predict),
                 log_level="error",
                 access_log=False,
                 server_header=False,
@@ -112,6 +113,12 @@ class _Source:
         if (job := self._job()) is None:
             raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
         return report_of(job.whole(self._instrument))
+
+    def predict(self, words: str) -> str:
+        """What a change of it would bring. Raises PerfError where that has no answer."""
+        if (job := self._job()) is None:
+            raise PerfError(f"no run in {str(self._run)!r} yet")
+        return "\n".join(answer(job.whole(self._instrument).lead, [words]))
 
     def stamp(self) -> object:
         """Changes when the run goes on or ends, and every `UNKNOWN_S` where that is not known."""

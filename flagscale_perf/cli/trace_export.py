@@ -6,14 +6,15 @@ import importlib
 import re
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.drawing import Chosen, Drawing, Size
 from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Drawn
-from flagscale_perf.analysis.whole import Whole
+from flagscale_perf.analysis.whole import Whole, whole_of
 from flagscale_perf.cli.base import Command, add_run, add_session, local_path
 from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.output import STDOUT, check_place, size_of, write
@@ -88,6 +89,14 @@ class TraceExportCommand(Command):
         _put(made, args.output, form, header.session_id)
         _say_skipped(whole)
         return 0
+
+
+def put_items(session: Session, items: Iterable[Drawn], output: Path) -> None:
+    """Writes these items alone, in the form that the ending of `output` says. Raises PerfError."""
+    check_place(output)
+    form = PFTRACE if output.suffix.lower() in _PROTOBUF else JSON
+    pieces = importlib.import_module(f"flagscale_perf.report.{form.module}").pieces
+    _put(pieces(Drawing(whole_of(session, ())), items), output, form, session.header.session_id)
 
 
 def _form(args: Namespace) -> _Form:

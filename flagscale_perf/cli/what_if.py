@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.replays import Engine, Prediction, Replayable, engine
+from flagscale_perf.analysis.offers import table_of
+from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
+from flagscale_perf.cli.trace_export import put_items
+from flagscale_perf.report.text import alone
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.packages import missing
@@ -22,6 +27,8 @@ _EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal,
 
 class WhatIfCommand(Command):
     """Predicts what changes would bring a run, each prediction with its interval."""
+
+    is_intermixed = True
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Arguments: the run, the changes, a run that checks an earlier prediction."""
@@ -36,7 +43,18 @@ class WhatIfCommand(Command):
             metavar="PERCENT",
             help="standard deviation to assume between usual steps of two runs of one configuration",
         )
+        add(
+            "--with",
+            dest="beside",
+            type=local_path,
+            action="append",
+            default=[],
+            metavar="RUN",
+            help="a run of another layout, which tells what a layer or a message takes; may be repeated",
+        )
         add("--json", action="store_true", help="as JSON")
+        about = "draw a usual step of every rank, recorded and predicted: NAME.json or NAME.pftrace"
+        add("--trace", type=local_path, metavar="FILE", help=about)
         add_session(parser)
         add_instrument(parser)
 
@@ -53,19 +71,35 @@ class WhatIfCommand(Command):
         noise = None if args.noise is None else (args.noise, "--noise")
         doubt = ledger.doubt(directory, noise or own.drift())
         if not args.changes:
-            best = own.best(doubt)
-            print(dump([as_dict(one, own) for one in best]) if args.json else "\n".join(_listed(best)))
+            offers = own.best(doubt)
+            print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers)))
             return 0
         changes = found.changes(args.changes, own.phases)
-        prediction = own.replays().predict(changes, doubt)
+        beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
+        shares = _shares(args.run) if any(change.kind == "C" for change in changes) else {}
+        prediction = own.replays().predict(changes, doubt, beside, shares)
         path = ledger.enter(directory, session.path.name, prediction)
+        if args.trace is not None:
+            put_items(session, own.items(changes), args.trace)
         if args.json:
             print(dump(as_dict(prediction, own)))
         else:
-            flags = [flag for change in changes if (flag := own.flag_of(change))]
-            print("\n".join(_lines(prediction, own.rates(prediction), flags)))
+            print("\n".join(_lines_of(prediction, changes, own)))
             say(f"entered into {path}; --check NEWRUN will say whether it held")
         return 0
+
+
+def answer(session: Session, words: Sequence[str]) -> list[str]:
+    """What `what-if RUN CHANGE` prints; the prediction is not entered. Raises PerfError as that."""
+    found, directory = _engine(), session.path.parent
+    own: Replayable = load(session.instrument).replayable(session)
+    changes = found.changes(words, own.phases)
+    return _lines_of(own.replays().predict(changes, found.doubt(directory, own.drift())), changes, own)
+
+
+def _lines_of(prediction: Prediction, changes: Sequence[Change], own: Replayable) -> list[str]:
+    flags = [flag for change in changes if (flag := own.flag_of(change))]
+    return [*_lines(prediction, own.rates(prediction), flags)]
 
 
 def _engine() -> Engine:
@@ -76,6 +110,16 @@ def _engine() -> Engine:
     if found is None:
         raise PerfError("what-if needs the room `whatif` of flagscale_perf, which is not installed here")
     return found
+
+
+def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
+    """What the newest profile of the run's directory tells of operators; nothing without one."""
+    for name in installed():
+        instrument = load(name)
+        if instrument.offers("shares"):
+            session = open_session(run, instrument=name)
+            return instrument.shares(session) if session.instrument == name else {}
+    return {}
 
 
 def _check(args: Namespace, own: Replayable, directory: Path) -> int:
@@ -113,9 +157,10 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
     yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
     half_ns = (one.high_ns - one.low_ns) / 2
-    share = one.gain_ns / one.measured_ns
+    share = one.gain_ns / (one.samples * one.measured_ns)
     word = "" if one.is_gain else "  no gain that is sure"
-    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){word}"
+    per = "" if one.samples == 1 else f" for {one.samples:g} times the samples"
+    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){per}{word}"
     yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
         yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"
@@ -126,10 +171,3 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     hits, checks = one.checked
     yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'not yet checked here'}"
     yield from (f"note       {note}" for note in one.notes)
-
-
-def _listed(best: Any) -> Iterator[str]:
-    for one in best:
-        half_ns = (one.high_ns - one.low_ns) / 2
-        gain = f"{one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f}"
-        yield f"{gain}  {one.text}  (class {one.kind}; {one.evidence})"

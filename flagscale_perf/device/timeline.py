@@ -36,6 +36,9 @@ class Timeline(Protocol):
     def begin(self, now_ns: int) -> None:
         """Begins a train step at this monotonic mark; anything left of the previous one is dropped."""
 
+    def under_way(self) -> Sequence[int]:
+        """The marks so far of the step that is under way, by the host's clock; for any thread."""
+
     def end(self, now_ns: int) -> Any:
         """Ends the step at this monotonic mark. Returns what `read` takes; None if it was not measured."""
 
@@ -58,6 +61,10 @@ class HostTimeline:
         """Begins a step; marks since the last one are dropped."""
         self._marks.clear()
 
+    def under_way(self) -> tuple[int, ...]:
+        """The marks so far."""
+        return self._marks.take()
+
     def end(self, now_ns: int) -> tuple[int, ...] | None:
         """Ends the step."""
         marks = self._marks.take()
@@ -72,10 +79,10 @@ class HostTimeline:
 
 
 class _Taken(NamedTuple):
-    """A step's events: `events[0]` at its start, `events[i + 1]` at the mark of `kinds[i]`."""
+    """A step's events: `events[0]` at its start, `events[i + 1]` at `marks[i]`."""
 
     start_ns: int
-    kinds: list[int]
+    marks: list[int]
     events: list[Any]
 
 
@@ -102,15 +109,19 @@ class CudaTimeline:
     def mark(self, mark: int) -> None:
         """Records an event."""
         if not self.trouble:
-            self._open.kinds.append(kind_of(mark))
+            self._open.marks.append(mark)
             self._record()
         self.cost_ns += monotonic_ns() - time_of(mark) + self._mark_ns
 
+    def under_way(self) -> tuple[int, ...]:
+        """The marks so far, as the host took them."""
+        return tuple(self._open.marks)
+
     def end(self, now_ns: int) -> _Taken | None:
         """Records the step's last event."""
-        taken, is_named = self._open, bool(self._open.kinds)
+        taken, is_named = self._open, bool(self._open.marks)
         if not self.trouble:
-            taken.kinds.append(END)
+            taken.marks.append(END)
             self._record()
         self._open = _Taken(0, [], [])
         if not is_named:
@@ -126,9 +137,9 @@ class CudaTimeline:
         if not events[-1].query():
             return None
         at_ns, marks = taken.start_ns, []
-        for kind, before, after in zip(taken.kinds, events, events[1:], strict=False):
+        for mark, before, after in zip(taken.marks, events, events[1:], strict=False):
             at_ns += round(before.elapsed_time(after) * 1e6)
-            marks.append(at_ns + kind)
+            marks.append(at_ns + kind_of(mark))
         self._free += events
         return marks
 

@@ -30,6 +30,7 @@ from flagscale_perf.hosts.wrappers import (
     missing_phases,
     opening,
     patch_core,
+    patch_log,
     paused,
 )
 from flagscale_perf.spine.errors import PerfError
@@ -290,6 +291,7 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         )
         mark_phases(callback.loop.timers(), hooks, patches)
         patch_core(hooks, patches)
+    patch_log(getattr(loop, "training_log", None), hooks, patches)
     hook_points.wrap((loop, LOOP_POINTS), wrappers, callback.given, patches)
 
 

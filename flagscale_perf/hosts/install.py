@@ -16,6 +16,7 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import host_monitor, rehearsal
 from flagscale_perf.hosts.asked import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
+from flagscale_perf.hosts.hf_trainer import TRAINER_MODULE, TrainerHost
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
@@ -49,6 +50,7 @@ class Installation:
         after: dict[str, Callable[[ModuleType], None]] = {
             ARGUMENTS_MODULE: self._patch_arguments,
             PRETRAIN_MODULE: self._patch_bridge,
+            TRAINER_MODULE: TrainerHost(self.hooks, patches, lambda: _refuse_wrong({})).patch,
             host_monitor.ARGUMENTS_MODULE: lambda module: host_monitor.patch_arguments(module, patches),
             host_monitor.HOOKS_MODULE: lambda module: host_monitor.patch_hooks(
                 module, patches, self._announce

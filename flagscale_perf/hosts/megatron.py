@@ -35,7 +35,15 @@ from flagscale_perf.hosts.patching import Patches, Wrapper
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
 from flagscale_perf.hosts.work import Batches, Documents, count_work, shows_experts, sources_of
-from flagscale_perf.hosts.wrappers import data_skipped, ending, missing_phases, opening, patch_core, paused
+from flagscale_perf.hosts.wrappers import (
+    data_skipped,
+    ending,
+    missing_phases,
+    opening,
+    patch_core,
+    patch_log,
+    paused,
+)
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
@@ -276,6 +284,7 @@ def patch_steps(
         patch_core(hooks, patches)
     if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
         del wrappers["maybe_finalize_async_save"]
+    patch_log(getattr(module, "training_log", None), hooks, patches)
     hook_points.wrap((module, HOOK_POINTS), wrappers, given, patches)
 
 

@@ -6,12 +6,14 @@ By name, and only where it is asked for: profiling is an instrument of its own, 
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.hooks import Loop, TrainingHooks
+from flagscale_perf.hooks import Loop, StepNumbers, StepProfile, TrainingHooks
 from flagscale_perf.options.values import Steps
 from flagscale_perf.spine.errors import PerfError
 
@@ -26,8 +28,8 @@ def check_asked(config: PerfConfig) -> None:
 
 
 def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -> None:
-    """Gives the steps from now on to the profiler, if profiling is asked for. A failure is reported, and the
-    training is monitored without profiling.
+    """Gives the steps from now on to the profiler, if profiling is asked for, and prepares for being asked
+    while the training lasts. A failure is reported, and the training is monitored without profiling.
 
     Args:
         hooks: of a training that has begun.
@@ -35,6 +37,7 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         models: returns its model, or the chunks of it; called only if profiling is asked for.
     """
     config = loop.config()
+    hooks.profiling = lambda first, last: _requested(hooks, models(), config, (first, last))
     if config.perf_profile_steps is None:
         return
     try:
@@ -50,6 +53,41 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         f"{steps.last - steps.first + 1} iterations{ranks} from {steps.first} on{again} are profiled, each"
         f" beside {config.perf_profile_clean} clean; they take longer"
     )
+
+
+class Requested:
+    """A `StepProfile` of one window, which takes itself out of the training behind it."""
+
+    def __init__(self, hooks: TrainingHooks, profile: StepProfile, last: int) -> None:
+        """`last` iteration of the window."""
+        self._hooks, self._profile, self._last = hooks, profile, last
+        self._iteration = 0
+
+    def begin(self, iteration: int) -> None:
+        """The step of this number begins."""
+        self._iteration = iteration
+        self._profile.begin(iteration)
+
+    def end(self, numbers: StepNumbers | None) -> None:
+        """It is over. Behind the last one, the records are waited for on a thread."""
+        self._profile.end(numbers)
+        if self._iteration >= self._last and self._hooks.profile is self:
+            self._hooks.profile = None
+            threading.Thread(target=self._profile.close, name="flagscale_perf profiled").start()
+
+    def close(self) -> None:
+        """No more steps follow."""
+        self._profile.close()
+
+
+def _requested(
+    hooks: TrainingHooks, models: Any, config: PerfConfig, window: tuple[int, int]
+) -> StepProfile | None:
+    """Raises PerfError where there is no profiling."""
+    asked = replace(config, perf_profile_steps=f"{window[0]}-{window[1]}")
+    module = _profiling(asked)
+    profile: StepProfile | None = module.begin(models, asked, hooks.job)
+    return None if profile is None else Requested(hooks, profile, window[0] + module.length(asked) - 1)
 
 
 def _profiling(config: PerfConfig) -> ModuleType:

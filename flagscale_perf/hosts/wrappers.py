@@ -112,6 +112,22 @@ def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Ca
     return opening_call
 
 
+def patch_log(training_log: Any, hooks: TrainingHooks, patches: Patches) -> None:
+    """Wraps what the host's `training_log` prints its line with, in the module that has both."""
+    owner = sys.modules.get(getattr(training_log, "__module__", ""))
+    patches.wrap(owner, {"print_rank_last": functools.partial(_printed, hooks=hooks)})
+
+
+def _printed(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def print_rank_last(message: Any) -> Any:
+        if hooks.active:
+            hooks.printed(message)
+        return original(message)
+
+    return print_rank_last
+
+
 def patch_core(hooks: TrainingHooks, patches: Patches) -> None:
     """Wraps what takes time in Megatron-Core's own methods and has no timer, where that is loaded: zeroing
     the gradient buffers passes over the memory of every gradient, and whether a result is valid is agreed on

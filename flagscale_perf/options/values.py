@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import is_usable_name, local_path
@@ -18,7 +19,7 @@ MAX_NAME = 100  # characters of a run's name
 LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
-_COMMAND = "'/home/me/tell.sh train7b'"
+_COMMAND = "'/etc/training/tell.sh 7b'"
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 
 
@@ -122,6 +123,24 @@ def command(text: str) -> str:
     if not words:
         raise PerfError(f"{text!r} is no command; write for example {_COMMAND}")
     return str(text)
+
+
+def http_url(path: str, example: str) -> Callable[[str], str]:
+    """The address of an HTTP service; one without a path gets this one."""
+
+    def parse(text: str) -> str:
+        url = urlsplit(str(text).strip())
+        try:
+            is_one = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:  # a port that is none
+            is_one = False
+        if not is_one or url.query or url.fragment:
+            raise PerfError(f"{text!r} is not the address of an HTTP service; write for example {example}")
+        if url.username is not None:
+            raise PerfError("an address with a password would be in the run file; leave it out")
+        return urlunsplit(url._replace(path=url.path.rstrip("/") or path))
+
+    return parse
 
 
 def absolute_path(suffix: str, example: str) -> Callable[[str], str]:

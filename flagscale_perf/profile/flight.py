@@ -1,16 +1,16 @@
-"""Reads from torch's flight recorder and process groups about collectives: group, sequence, sizes.
+"""What torch's flight recorder and process groups say of collectives: group, sequence, sizes.
 
-Torch keeps the last 2000 collectives of a process (`TORCH_FR_BUFFER_SIZE`) at no cost to us. Point-to-point
-over gloo is not among them. Everything private of torch.distributed is in this file.
+Point-to-point over gloo is not in the recorder. What is private of torch.distributed is in this file and in
+`device.collectives`.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flagscale_perf.device.collectives import recorded
 from flagscale_perf.profile.operations import Group, buffer_bytes, operation_of
 from flagscale_perf.spine.clock import Anchor
 
@@ -100,15 +100,9 @@ def _rank(module: Any) -> int | None:
 
 
 def flown() -> list[Flown]:
-    """The contents of the flight recorder, oldest first; empty if there is none. Takes some 50 us an entry,
-    and blocks other threads for half of that: call it after a window, never within one.
-    """
-    recorder = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
-    if recorder is None:
-        return []
-    entries = json.loads(recorder(True, False)).get("entries", [])
+    """The contents of the flight recorder, oldest first: call it after a window, never within one."""
     known, anchor = groups().known, Anchor.now()
-    return [_flown(entry, known, anchor) for entry in entries]
+    return [_flown(entry, known, anchor) for entry in recorded()]
 
 
 def _flown(entry: dict[str, Any], known: Mapping[str, Group], anchor: Anchor) -> Flown:

@@ -249,6 +249,11 @@ class Profiler:
             reducer.close()
         self._output.end()
 
+    def finish(self) -> None:
+        """The same where no more steps are wanted: none is missing."""
+        self._is_on = False
+        self.close()
+
     def _say_unreached(self, name: str, phase: _Phase) -> None:
         """What the program ended too early for."""
         if self._schedule is None or not self._is_on or phase.is_done:

@@ -29,8 +29,10 @@ class RankRecord(NamedTuple):
 
     Attributes:
         rank, world_size: among all processes of the job.
-        tensor, tensor_size: place in, and size of, its tensor-parallel group; the same for `pipeline`, `data`
-            (with context parallelism folded in) and `expert`.
+        tensor, tensor_size: place in, and size of, its tensor-parallel group.
+        pipeline, pipeline_size: the same of its pipeline-parallel group.
+        data, data_size: the same of its data-parallel group, context parallelism folded in.
+        expert, expert_size: the same of its expert-parallel group.
         host: name of what runs the model: "megatron", "huggingface", "vllm" or "torch".
         model: name of the model's class.
         device: name of the device.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
@@ -13,6 +14,7 @@ from flagscale_perf.spine.units import duration, percent, ranges
 STEPS = "the steps' time"
 RISK = "a risk: costs nothing yet"
 _LEAST_SHARE = 1e-5
+_SMALL = 0.02  # more of what is gained: an interval with less, and with nothing, is none
 
 
 def capital(text: str) -> str:
@@ -32,7 +34,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     lines += [("iterations", said(where))] if where is not None else []
     lines += [("ranks", said(ranges(finding.ranks)))] if finding.ranks else []
     lines += [("may be due to", say("; ").join(map(said, known)))] if (known := causes(finding)) else []
-    lines += [("change", _change(change)) for change in changes(finding)]
+    lines += [("change", changed(change)) for change in changes(finding)]
     return [(say(label), text) for label, text in lines]
 
 
@@ -73,11 +75,12 @@ def causes(finding: Finding) -> Sequence[str]:
 def short(finding: Finding) -> list[tuple[str, str]]:
     """The cost and the best change."""
     by = say(" (found by {0})", finding.instrument) if finding.instrument else ""
-    best = [(say("change"), _change(change)) for change in changes(finding)[:1]]
-    return [(say("costs"), cost(finding) + by), *best]
+    best = [(say("change"), changed(change)) for change in changes(finding)[:1]]
+    return [(say("costs"), cost(replace(finding, gain_from="")) + by), *best]
 
 
-def _change(change: Change) -> str:
+def changed(change: Change) -> str:
+    """What to set, and to what, with the keys of the host's yaml; else what to do."""
     keys = f" ({yaml_keys(change)})" if change.keys else ""
     text = said(change.text)
     return f"{' '.join(change.flags)}{keys}{say(': ')}{text}" if change.flags else text
@@ -111,11 +114,27 @@ def lost(finding: Finding) -> str:
 
 
 def gained(finding: Finding) -> str:
-    """Such as `at most +12.0 % tokens/s`, or an interval, for a finding that has a gain."""
-    least = say("at most") if finding.least_gain is None else say("+{0} to", percent(finding.least_gain))
-    others = say(" and ").join(finding.overlaps).replace("_", " ")
-    beside = say(" (overlaps with {0})", others) if others else ""
-    return f"{least} +{percent(finding.gain or 0.0)} {said(finding.gain_of)}{beside}"
+    """Such as `+12.0 % tokens/s (+9.1 % to +14.7 %; replay of 6 captured steps, 301-306)`, `no gain (...)`,
+    or `at most +12.0 % tokens/s (arithmetic)`, for a finding that has a gain.
+    """
+    names, of = say(" and ").join(finding.overlaps).replace("_", " "), said(finding.gain_of)
+    notes = [names and say("overlaps with {0}", names), said(finding.gain_from)]
+    least, likely, most = finding.least_gain, finding.likely_gain, _signed(finding.gain or 0.0)
+    if least is None:
+        gain = say("at most {0} {1}", most, of)
+    elif likely is None:
+        gain = say("{0} to {1} {2}", _signed(least), most, of)
+    elif least <= 0:
+        gain = say("no gain") if (finding.gain or 0.0) <= _SMALL else say("no gain that is sure")
+        notes = [say("{0} to {1} {2}", _signed(least), most, of), *notes]
+    else:
+        gain, notes = f"{_signed(likely)} {of}", [say("{0} to {1}", _signed(least), most), *notes]
+    kept = "; ".join(filter(None, notes))
+    return f"{gain} ({kept})" if kept else gain
+
+
+def _signed(share: float) -> str:
+    return f"{'-' if share < 0 else '+'}{percent(abs(share))}"
 
 
 def evidence(each: Evidence) -> str:

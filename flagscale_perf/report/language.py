@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -26,8 +26,14 @@ LANGUAGES = (ENGLISH, CHINESE)
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
 _HOLE = re.compile(r"\{\d+\}")
 _JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one
-_PARTS = ("forward", "backward", "optimizer", "other", "total")
-_FEWEST_ALONE = 4  # letters of a template that fits what has no figures, too: fewer fit anything
+_PARTS = (
+    *("forward", "backward", "optimizer", "other", "total"),
+    *("good", "fair", "suspect", "watch", "anomaly"),
+    *("completed", "running", "killed", "never"),
+)
+_ANCHOR = 10  # letters that an end of a text is worth, where several templates fit
+_FEWEST_ALONE = 4  # letters of a template between single words
+_MOST_JOINS, _LONGEST = 20, 1_000  # of a text that is taken apart; what is longer is a file's or hostile
 _FEWEST = 8  # letters of a template that is tried before a sentence is taken apart at its joins
 _NAMES = (  # fields of blocks that nobody reads
     *("key", "colour", "colours", "style", "tone", "tones"),
@@ -120,7 +126,7 @@ def _fields(value: AnyT, but: tuple[str, ...]) -> AnyT:
 
 
 def _cell(cell: Cell) -> Cell:
-    """A cell in the language; a single word in it is the name of something, except of these parts."""
+    """A cell in the language; a single word in it is a name, unless it is one of these."""
     if isinstance(cell, tuple) and all(isinstance(part, str | Quantity) for part in cell):
         cell = shown(cell)
     return said(cell) if isinstance(cell, str) and (" " in cell or cell in _PARTS) else cell
@@ -143,42 +149,53 @@ class _Template:
     """One of the table; a phrase that begins or ends like a part of a sentence has a hole there.
 
     Attributes:
-        longest: of its literals; `letters` are those of all.
+        longest: of its literals; `letters` are those of all, `weight` is more where it begins or ends a text.
         is_fragment: it is a part of a sentence.
     """
 
     pattern: re.Pattern[str]
     longest: str
     letters: int
+    weight: int
     words: str
     is_fragment: bool
 
     @classmethod
     def of(cls, english: str, words: str) -> _Template:
+        literals, holes = _HOLE.split(english), _HOLE.findall(english)
+        pattern = re.escape(literals[0])
+        for hole, before, behind in zip(holes, literals[:-1], literals[1:], strict=True):
+            # What Chinese leaves out is the ending of a plural; behind a letter there may be nothing.
+            some = "*" if before[-1:].isalnum() or before[-1:] == ")" else "+"
+            one = "." if before.endswith("(") else "(?:(?!; ).)"  # a list is taken apart first
+            found = f"(?P<h{hole[1:-1]}>{one}{some}?)" if hole in words else "(?:s|es)?"
+            pattern += found + re.escape(behind)
         begins, ends = english[0] in " ,;:(", english[-1] in " :("
-        holes = [int(hole[1:-1]) for hole in _HOLE.findall(english)]
-        least = len(holes)
         if begins:
-            english, words, least = f"{{{least}}}{english}", f"{{{least}}}{words}", least + 1
+            pattern, words = f"(?P<before>.*?){pattern}", f"{{before}}{words}"
         if ends:
-            english, words = f"{english}{{{least}}}", f"{words}{{{least}}}"
-        literals = _HOLE.split(english)
-        names = [  # behind a letter a hole may be empty: the ending of a plural
-            f"(?P<h{hole[1:-1]}>.{'*' if before[-1:].isalnum() else '+'}?)"
-            for before, hole in zip(literals[:-1], _HOLE.findall(english), strict=True)
-        ]
-        pattern = "".join(f"{re.escape(a)}{b}" for a, b in zip(literals, [*names, ""], strict=True))
+            pattern, words = f"{pattern}(?P<behind>.*?)", f"{words}{{behind}}"
         letters = sum(map(str.isalpha, "".join(literals)))
-        return cls(re.compile(pattern, re.DOTALL), max(literals, key=len), letters, words, begins or ends)
+        longest = max(literals, key=len)
+        words = _HOLE.sub(lambda hole: f"{{h{hole[0][1:-1]}}}", words)
+        weight = letters + _ANCHOR * (bool(literals[0]) + bool(literals[-1])) * (not begins and not ends)
+        return cls(re.compile(pattern, re.DOTALL), longest, letters, weight, words, begins or ends)
 
     def match(self, text: str) -> str | None:
         if self.longest not in text or (found := self.pattern.fullmatch(text)) is None:
             return None
         captured = found.groupdict()
-        if self.letters <= _FEWEST_ALONE and not any(map(str.isdigit, "".join(captured.values()))):
+        parts = {name: said(part) for name, part in captured.items()}
+        own = [name for name in captured if name[0] == "h"] or list(captured)
+        if self.letters < _FEWEST and not all(
+            parts[name] != captured[name] or self._fits(captured[name]) for name in own
+        ):
             return None
-        parts = {int(name[1:]): said(part) for name, part in captured.items()}
-        return self.words.format(*(parts[place] for place in sorted(parts)))
+        return self.words.format(**parts)
+
+    def _fits(self, part: str) -> bool:
+        """Whether a template of a few letters, which is found in any text, is meant around this part."""
+        return any(map(str.isdigit, part)) or (self.letters > _FEWEST_ALONE and " " not in part)
 
 
 @cache
@@ -188,20 +205,24 @@ def _templates(language: str) -> list[_Template]:
         for english, words in table(language).items()
         if "{0}" in english or english[0] in " ,;:(" or english[-1] in " :("
     ]
-    return sorted(made, key=lambda each: (-each.letters, each.is_fragment))
+    return sorted(made, key=lambda each: (-each.weight, each.is_fragment))
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _said(text: str) -> str:
-    exact = _table().get(text)
+    exact = _table().get(text) or _table().get(text[0].lower() + text[1:])  # as a sentence begins
     if exact is not None:
         return exact
+    if len(text) > _LONGEST:
+        return text
     whole = _templates(_in_use)
     for each in whole:
         if each.letters >= _FEWEST and (made := each.match(text)) is not None:
             return made
     for join in _JOINS:
-        first, found, rest = text.partition(join)
+        if text.count(join) > _MOST_JOINS:
+            return say(join).join(map(said, text.split(join)))
+        first, _, rest = text.partition(join)
         if first and rest and (said(first), said(rest)) != (first, rest):
             return said(first) + say(join) + said(rest)
     return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)

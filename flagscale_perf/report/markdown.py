@@ -84,7 +84,9 @@ def _piped(rows: Sequence[Sequence[str]], figures: int = 0, behind: int = 0) -> 
 def _findings(all_of_them: Findings) -> str:
     found = [
         f"{place}. **{escaped(findings.title(finding))}**\n"
-        + "".join(f"   - {escaped(label)}: {escaped(text)}\n" for label, text in findings.rows(finding))
+        + "".join(
+            f"   - {escaped(label)}{say(': ')}{escaped(text)}\n" for label, text in findings.rows(finding)
+        )
         for place, finding in enumerate(all_of_them.found, 1)
     ]
     why = findings.capital(said(all_of_them.none_found))

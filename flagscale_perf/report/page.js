@@ -203,6 +203,34 @@
     }
   }
 
+  // A page with a server behind it asks that what a change would bring.
+  let asking = null;
+  function offer() {
+    const section = document.getElementById("what-if");
+    if (!section) return;
+    if (!asking) {
+      asking = document.createElement("form");
+      const [label, field, button, said] = ["label", "input", "button", "pre"].map((name) => document.createElement(name));
+      label.append("What if ", field);
+      Object.assign(field, { maxLength: 500, required: true, placeholder: "m=16 data_loading=0" });
+      button.textContent = "Predict";
+      said.setAttribute("role", "status");
+      asking.append(label, " ", button, said);
+      asking.addEventListener("submit", async (event) => {
+        event.preventDefault();
+        button.disabled = true;
+        try {
+          const answer = await fetch("what-if", { method: "POST", body: field.value });
+          said.textContent = await answer.text();
+        } catch (error) {
+          said.textContent = error.message;
+        }
+        button.disabled = false;
+      });
+    }
+    section.append(asking);
+  }
+
   // Charts stay the elements they are, so that a zoom outlives the update; so do opened tables and chosen maps.
   async function update(parts) {
     const content = document.getElementById("content");
@@ -221,6 +249,7 @@
     }
     for (const gone of content.querySelectorAll(".chart")) if (window.Plotly) Plotly.purge(gone);
     content.replaceChildren(next.content);
+    offer();
     document.getElementById("menu").innerHTML = parts.menu;
     document.title = parts.title;
     specs = parts.charts;
@@ -230,7 +259,10 @@
   listen();
   unpack().then(draw).then(() => {
     root.dataset.drawn = "true";
-    if (root.dataset.updates) follow();
+    if (root.dataset.updates) {
+      offer();
+      follow();
+    }
   }, (error) => {
     for (const name of Object.keys(specs)) {
       const line = document.createElement("p");

@@ -1,7 +1,8 @@
 """A report as a page that follows its run, for the browser of the user who started the server.
 
-Read only: the page, and what has changed on it. No path and no parameter of a request leads to a file. `Gate`
-decides first who may see it, as any page in the same browser may send requests to this machine, too.
+Read only: the page, what has changed on it, and what a change of the run would bring. No path and no
+parameter of a request leads to a file. `Gate` decides first who may see it, as any page in the same browser
+may send requests to this machine, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.report.html import library, parts_of, render_page
 from flagscale_perf.spine.errors import PerfError
 
-UPDATES = "updates"
+UPDATES, WHAT_IF = "updates", "what-if"
+MOST_ASKED = 1000  # bytes of a change
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")  # what a browser here, or an ssh tunnel's end, calls us
 HEADERS = {
     "Cache-Control": "no-store",
@@ -116,8 +118,11 @@ class Feed:
         return Version(report, content, f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"')
 
 
-def application(feed: Feed, secret: Secret) -> ASGIApp:
-    """The server: `/` and `/updates`, for a browser that has the cookie."""
+def application(feed: Feed, secret: Secret, predict: Callable[[str], str]) -> ASGIApp:
+    """The server: `/`, `/updates` and `/what-if`, for a browser that has the cookie. `predict` answers for a
+    change, in a thread, one after the other; what it raises is told to who asked.
+    """
+    predicting = asyncio.Lock()
 
     async def page(request: Request) -> Response:
         """The whole page; where the request has the token, the cookie and a redirect to the page."""
@@ -135,12 +140,30 @@ def application(feed: Feed, secret: Secret) -> ASGIApp:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": version.tag})
         return Response(version.content, media_type="application/json", headers={"ETag": version.tag})
 
+    async def what_if(request: Request) -> Response:
+        """What a change would bring: the body is its text form, and no more than a line."""
+        asked = b""
+        async for part in request.stream():
+            asked += part
+            if len(asked) > MOST_ASKED:
+                return PlainTextResponse("too long\n", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        async with predicting:
+            try:
+                words = asked.decode()
+                return PlainTextResponse(await asyncio.to_thread(predict, words))
+            except (PerfError, UnicodeDecodeError) as error:
+                return PlainTextResponse(str(error), HTTPStatus.UNPROCESSABLE_ENTITY)
+
     async def not_readable(request: Request, error: Exception) -> Response:
         """The answer for a run that cannot be read (yet): an open page shows the reason, others ask again."""
         again = {"Refresh": str(WAIT_S)}
         return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, again)
 
-    routes = [Route("/", page, methods=["GET"]), Route(f"/{UPDATES}", updates, methods=["GET"])]
+    routes = [
+        Route("/", page, methods=["GET"]),
+        Route(f"/{UPDATES}", updates, methods=["GET"]),
+        Route(f"/{WHAT_IF}", what_if, methods=["POST"]),
+    ]
     return Gate(Starlette(routes=routes, exception_handlers={PerfError: not_readable}), secret)
 
 
@@ -179,12 +202,13 @@ class Gate:
 
     def _refusal(self, request: Request) -> tuple[str, HTTPStatus] | None:
         """Text and status of a refusal; None for a request that may be answered."""
-        if request.method != "GET":
+        is_asking = request.method == "POST" and request.url.path == f"/{WHAT_IF}"
+        if request.method != "GET" and not is_asking:
             return "this server only shows: GET\n", HTTPStatus.METHOD_NOT_ALLOWED
         host = request.headers.get("host", "")
         if not _is_local(host):
             return f"this server answers as {', '.join(LOCAL_HOSTS)} only\n", HTTPStatus.MISDIRECTED_REQUEST
-        if not _is_own(request.headers, host):
+        if not _is_own(request.headers, host) or (is_asking and "origin" not in request.headers):
             return "this server answers its own page only\n", HTTPStatus.FORBIDDEN
         tokens = request.query_params.getlist("token")
         is_known = (

@@ -42,6 +42,11 @@ def render(report: Report) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
+def alone(blocks: Sequence[Block]) -> str:
+    """Blocks without a report around them."""
+    return "\n".join(_blocks(blocks))
+
+
 def screen(report: Report) -> str:
     """One screen: head, costliest findings, key figures, where the time goes; last what was found."""
     report = translated(report)

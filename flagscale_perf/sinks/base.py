@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +69,7 @@ class Presentation:
         summary: begins a summary of a session.
         metrics: begins the metrics of a session.
         views: what its run file is shown as; None for the usual ones, `sinks.registry.VIEWS`.
+        of_ranks: figures of other ranks that a record has: for each its number, and OTLP's names to values.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Presentation:
     summary: Callable[[RunHeader], Summary]
     metrics: Callable[[RunHeader], Metrics]
     views: Sequence[type[Sink]] | None = None
+    of_ranks: Callable[[Record], Iterable[tuple[int, dict[str, float]]]] | None = None
 
 
 @dataclass(frozen=True)

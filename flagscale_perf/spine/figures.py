@@ -129,6 +129,7 @@ class Figure(Generic[R, C]):
         in_csv: it is a column of the CSV files and a figure of the report's points.
         curve: the tag of its curve in TensorBoard and W&B; None for a figure that has none.
         gauge: in Prometheus.
+        otlp: the name of its metric in OTLP; None for a figure that has none.
         in_summary: it is in the rows of the summary's `iteration_logs`.
         summary_key: its name there, where the requirement fixes another one.
         watch: in `flagscale-perf watch`.
@@ -150,6 +151,7 @@ class Figure(Generic[R, C]):
     summary_key: str = ""
     watch: Watched | None = None
     limit: float | None = None
+    otlp: str | None = None
 
     def as_column(self) -> Column:
         """Its column where it is chosen by its key, which then is the title of one that has no other."""
@@ -259,6 +261,14 @@ class Rows(Generic[R, C]):
             for figure, recorded in self._believed(record)
             if isinstance(value := figure.unit.of(recorded), int | float)
             for tag in self._tags.get(figure.key, ())
+        }
+
+    def otlp(self, record: R) -> dict[str, float]:
+        """OTLP's names to values, as `curves`."""
+        return {
+            figure.otlp: value
+            for figure, recorded in self._believed(record)
+            if figure.otlp and isinstance(value := figure.unit.of(recorded), int | float)
         }
 
     def gauges(self, record: R) -> Iterator[tuple[Gauge, float | None]]:

@@ -18,7 +18,7 @@ class Part:
     """One optional part. `flagscale-perf doctor` lists them all; setup.py asks pip for the same versions.
 
     Attributes:
-        module: what is imported.
+        module: what is imported; "" for a program.
         wanted: what pip is asked for: a package's name, with the lowest version that will do.
         purpose: what is not there without it.
         extra: of setup.py, which brings it along; None for what every installation brings along.
@@ -40,11 +40,11 @@ class Part:
         is and pip knows of no version.
         """
         try:
-            if importlib.util.find_spec(self.module) is None:
+            if self.module and importlib.util.find_spec(self.module) is None:
                 return None
         except ImportError:  # of the package around the module
             return None
-        return versions([self.name]).get(self.name, "found")
+        return versions([self.name]).get(self.name, "found" if self.module else None)
 
     @property
     def line(self) -> str:
@@ -53,8 +53,8 @@ class Part:
         return install_line(*(others or [self.wanted]))
 
 
-MEGATRON, SERVE, RPC, TRACE, PERFETTO, TABLES, ALL = (
-    *("megatron", "serve", "rpc", "trace", "perfetto", "tables", "all"),
+MEGATRON, SERVE, RPC, TRACE, PERFETTO, STACKS, TABLES, ALL = (
+    *("megatron", "serve", "rpc", "trace", "perfetto", "stacks", "tables", "all"),
 )
 _USED_TOGETHER = (SERVE, TABLES)
 PARTS = (
@@ -83,10 +83,11 @@ PARTS = (
     Part(
         "opentelemetry",
         "opentelemetry-exporter-otlp-proto-http>=1.30",
-        "flagscale-perf trace-export --format otlp",
+        "--perf-otlp; flagscale-perf trace-export --format otlp",
         TRACE,
     ),
     Part("perfetto", "perfetto>=0.50", "flagscale-perf trace-export -o NAME.pftrace and NAME.tar", PERFETTO),
+    Part("", "py-spy>=0.4", "stacks of a process that hangs and does not answer", STACKS),
     Part("pyarrow", "pyarrow>=18", "flagscale-perf seal, query and report --format parquet", TABLES),
     Part("duckdb", "duckdb>=1.3", "flagscale-perf query", TABLES),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),

@@ -1,8 +1,8 @@
 """The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer
 (the writer).
 
-    page 0, 1   header: magic, sizes, tail, beats, dropped, number of the newest of these; as checksummed
-                texts end reason, session id, summary path, producer, trouble
+    page 0 to 5 header: magic, sizes, tail, beats, dropped, number of the newest of these; as checksummed
+                texts end reason, session id, summary path, producer, trouble, answer
     then        65,536 slots of 256 bytes, see `spine.slots`
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is
@@ -18,15 +18,17 @@ import struct
 import tempfile
 import weakref
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.records import TYPES, EventRecord, Record
 from flagscale_perf.spine.slots import CRC_BYTES, MAX_PAYLOAD, PREFIX, SLOT_BYTES, fit_utf8
 
-MAGIC = 0x33_46_52_45_50_53_46  # "FSPERF3"; the last character is the layout's version
+MAGIC = 0x34_46_52_45_50_53_46  # "FSPERF4"; the last character is the layout's version
 SLOTS = 65_536
-_HEADER_BYTES = 8192
+HEADER_BYTES = 24_576
+MAX_ANSWER_BYTES = 16_000  # of a question and its answer
 # 64-bit words of the header; producer and consumer write to different cache lines
 _WORD_MAGIC, _WORD_SLOTS = 0, 1
 _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_NEWEST = 8, 9, 10
@@ -69,8 +71,8 @@ class RingEnd(NamedTuple):
 class Ring:
     """One end of the ring.
 
-    The producer calls `put` and `close` and sets `producer`; the consumer calls `take`, `commit` and `beat`,
-    and sets the rest.
+    The producer calls `put`, `close` and `reply` and sets `producer` and `answering`; the consumer calls
+    `take`, `commit`, `beat` and `answer_to`, and sets the rest.
 
     Attributes:
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process
@@ -79,6 +81,7 @@ class Ring:
         session: the session id once the consumer has claimed one.
         summary: the summary's path once the consumer has finished; "" if it could write none.
         producer: how the producer describes itself to the consumer; None if it has not.
+        answering: makes the producer's answer to a question of the consumer, on a side thread.
     """
 
     _reason = _Text(512, 248)
@@ -86,13 +89,15 @@ class Ring:
     summary = _Text(1024, 4096)
     producer = _Text(5120, 2048)
     _trouble = _Text(7168, 1024)
+    _answer = _Text(8192, 16_384)
 
     def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
         """Use `create` or `attach`."""
         self.fd = fd
+        self.answering: Callable[[str], str] = lambda question: ""
         self._memory = memory
         self._view = memoryview(memory)
-        self._words = self._view[:_HEADER_BYTES].cast("Q")
+        self._words = self._view[:HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = 0  # the producer's
         layouts = {kind: registered.layout for kind, registered in TYPES.items() if registered.layout}
@@ -104,7 +109,7 @@ class Ring:
         """A new, empty ring; private to this process where no shared memory is available. Raises OSError
         where there is no memory at all.
         """
-        size = _HEADER_BYTES + slots * SLOT_BYTES
+        size = HEADER_BYTES + slots * SLOT_BYTES
         fd: int | None = None
         try:
             fd = _shared_memory(size)
@@ -113,7 +118,7 @@ class Ring:
             if fd is not None:
                 os.close(fd)
             fd, memory = None, mmap.mmap(-1, size)
-        words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
+        words = memoryview(memory)[:HEADER_BYTES].cast("Q")
         words[_WORD_SLOTS] = slots
         words[_WORD_MAGIC] = MAGIC
         words.release()
@@ -124,7 +129,7 @@ class Ring:
         """The other end of a ring; takes the descriptor over. Raises ValueError for another version's."""
         memory = mmap.mmap(fd, 0)
         magic, slots = struct.unpack_from("=QQ", memory)
-        if magic != MAGIC or len(memory) != _HEADER_BYTES + slots * SLOT_BYTES:
+        if magic != MAGIC or len(memory) != HEADER_BYTES + slots * SLOT_BYTES:
             raise ValueError(f"descriptor {fd} is not a ring of this version")
         return cls(memory, fd)
 
@@ -139,7 +144,7 @@ class Ring:
                 if head - self._known_tail >= self.slots:
                     self._drop(record)
                     return
-            offset = _HEADER_BYTES + head % self.slots * SLOT_BYTES
+            offset = HEADER_BYTES + head % self.slots * SLOT_BYTES
             self._packers[type(record)](self._view, offset, head + 1, record)
             self._head = head + 1
         except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
@@ -220,6 +225,18 @@ class Ring:
     def trouble(self, text: str) -> None:
         self._trouble = text
 
+    def reply(self, question: str) -> None:
+        """Answers the consumer, on a side thread of the producer's process. Never raises."""
+        try:
+            self._answer = f"{question}\n{self.answering(question)}"
+        except Exception:  # what is asked about changes meanwhile; a consumer without an answer asks again
+            return
+
+    def answer_to(self, question: str) -> str | None:
+        """The producer's answer; None while there is none to this question."""
+        asked, _, answer = (self._answer or "").partition("\n")
+        return answer if asked == question else None
+
     def release(self) -> None:
         """Unmaps the memory and closes the descriptor."""
         for view in (self._words, self._view):
@@ -236,7 +253,7 @@ class Ring:
             self._words[_WORD_NEWEST] = number
 
     def _read(self, number: int) -> Record | None:
-        offset = _HEADER_BYTES + number % self.slots * SLOT_BYTES
+        offset = HEADER_BYTES + number % self.slots * SLOT_BYTES
         slot = self._memory[offset : offset + SLOT_BYTES]
         kind, length, sequence = PREFIX.unpack_from(slot, CRC_BYTES)
         if sequence != number + 1 or kind not in self._unpackers or length > MAX_PAYLOAD:
@@ -266,6 +283,11 @@ class Producer:
     def event(self, name: str, position: int, text: str) -> None:
         """Keeps an `EventRecord`; its text may be cut to 200 bytes."""
         self.put(EventRecord(name, monotonic_ns(), position, text))
+
+    def answer_by(self, answering: Callable[[str], str]) -> None:
+        """What answers questions of the process that drains the ring, on a side thread of this one."""
+        if self._ring is not None:
+            self._ring.answering = answering
 
     def _close(self, reason: str) -> Ring | None:
         """Stores nothing more. Returns the closed ring; None the second time and in a forked child."""

@@ -7,9 +7,6 @@ the request reaches every node in time.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -18,11 +15,11 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, time_of
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.units import numbered, ranges, stretch
 from flagscale_perf.training.phases import NUMBER_OF, PHASE_OF_NUMBER
 from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord, Outcome, StepRecord
+from flagscale_perf.training.requests import STEPS, RequestFile
 from flagscale_perf.training.settled import is_judged
 from flagscale_perf.training.unasked import STEPS as UNASKED_STEPS
 from flagscale_perf.training.unasked import Unasked
@@ -32,7 +29,6 @@ LATE_NS = 60 * NS_PER_S  # after a window: by then the marks of all nodes have c
 MAX_STEPS = 1000  # of one window, like `arguments.MAX_CAPTURE_STEPS`
 _RECENT_STEPS = 8  # of which the shortest is the pace: a single slow one would make the lead too short
 _MOST_SHOWN = 8
-_MAX_REQUEST_BYTES = 1024
 # The timers in which each of `Messages` is, and the end of these at which it is.
 _MESSAGES = [
     ([NUMBER_OF[way], NUMBER_OF[both]], place)
@@ -259,7 +255,7 @@ class CaptureControl:
         other ranks; `ranks`: how many there are.
         """
         self.own = Capture(0)
-        self._request_path = request_path
+        self._requests = RequestFile(request_path)
         self._steps = steps or None
         self._unasked = None if steps == 0 else Unasked(ranks, has_first=steps is not None)
         self._announce = announce
@@ -298,16 +294,18 @@ class CaptureControl:
     def take(self) -> list[CaptureRecord | CapturedRecord]:
         """Records to write: a window that begins, and rank 0's marks in it."""
         kept: list[CaptureRecord | CapturedRecord] = list(self.own.take())
-        # Without a step there is no pace yet; one window at a time.
-        if self._last is not None and self._recent_ns and self._last.iteration > self.own.window.last:
+        first = self.first_ahead()
+        if (
+            first is not None and self._last is not None and self._last.iteration > self.own.window.last
+        ):  # one at a time
             steps, self._steps = self._steps or self._requested(), None
             if steps is not None:
-                kept.append(self._begin(self._last, steps))
+                kept.append(self._begin(first, steps))
             elif self._unasked is not None:
                 now_ns, marks = self._last.start_ns, self.own.marks
                 if why := self._unasked.due(now_ns, marks):
                     self._unasked.taken(now_ns, marks)
-                    kept.append(self._begin(self._last, UNASKED_STEPS, why))
+                    kept.append(self._begin(first, UNASKED_STEPS, why))
         return kept
 
     def came(self, written: Iterable[object]) -> None:
@@ -333,9 +331,14 @@ class CaptureControl:
             return False
         return self._last.start_ns - coming.over_ns > LATE_NS
 
-    def _begin(self, last: StepRecord, steps: int, why: str = "") -> CaptureRecord:
-        ahead = last.iteration + -(-LEAD_NS // max(1, min(self._recent_ns)))
-        window = Window(ahead + 1, ahead + min(steps, MAX_STEPS))
+    def first_ahead(self) -> int | None:
+        """The first iteration of which every rank still hears in time; None as long as there is no pace."""
+        if self._last is None or not self._recent_ns:
+            return None
+        return self._last.iteration + 1 + -(-LEAD_NS // max(1, min(self._recent_ns)))
+
+    def _begin(self, first: int, steps: int, why: str = "") -> CaptureRecord:
+        window = Window(first, first - 1 + min(steps, MAX_STEPS))
         self._open(window, why)
         return CaptureRecord(window.first, window.last, TIMERS, why)
 
@@ -347,17 +350,6 @@ class CaptureControl:
         self._announce({"capture": list(window)})
 
     def _requested(self) -> int | None:
-        """How many steps are asked for; removes the request, by which its maker knows that it was read."""
-        try:
-            fd = open_regular(self._request_path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        with open(fd, "rb") as file:
-            content = file.read(_MAX_REQUEST_BYTES)
-        with contextlib.suppress(OSError):
-            self._request_path.unlink()
-        try:
-            steps = json.loads(content)["steps"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
+        """How many steps are asked for."""
+        steps = self._requests.take(STEPS)
         return steps if type(steps) is int and 0 < steps <= MAX_STEPS else None

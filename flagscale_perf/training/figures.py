@@ -43,9 +43,11 @@ from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.utilisation import Scale, Utilisation, Work
 
 WARMUP_MARK = "warm-up"
+MEGATRON = "megatron.training."  # of its own metrics
 BREAKDOWN = "perf_breakdown"
 SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
 TOKENS_PER_J = Unit("tokens/J", decimals=2)
+LOSSES, LEARNING_RATES = Unit(decimals=4), Unit(decimals=7)
 # Of the groups that are shown with phases: with the columns before them and a mark behind, a line has at most
 # 160 characters.
 GROUP_COLUMNS = {
@@ -97,7 +99,8 @@ _SPEED: tuple[Row, ...] = (
         column=Column("TFLOPS/GPU", 13), watch=Watched(1, "TFLOPS/GPU"),
         curve="performance/tflops_per_gpu",
         gauge=Gauge("device_model_flops_per_second", "Model FLOP/s of one device, last interval."),
-        in_summary=True, summary_key="TFLOPS_per_GPU"),
+        in_summary=True, summary_key="TFLOPS_per_GPU",
+        otlp=f"{MEGATRON}throughput_tflops"),
     Row("tflops", "TFLOPS", TERAFLOPS, lambda i, run: _flop_per_s(i),
         "Σ model_flops / Σ iteration_ns / 10¹²", column=Column("TFLOPS", 11),
         curve="performance/tflops_total",
@@ -113,7 +116,8 @@ _SPEED: tuple[Row, ...] = (
         "Σ tokens / Σ iteration_ns", column=Column("Tokens/s", 13), watch=Watched(3, "tokens/s"),
         curve="performance/tokens_per_second",
         gauge=Gauge("tokens_per_second", "Tokens trained a second, last interval."), in_summary=True,
-        summary_key="tokens_per_sec"),
+        summary_key="tokens_per_sec",
+        otlp=f"{MEGATRON}tokens_per_sec"),
     Row("samples", "samples", PLAIN, lambda i, run: i.samples, "Σ samples: sequences trained"),
     Row("tokens", "tokens", PLAIN, lambda i, run: i.tokens, "Σ tokens trained"),
     Row("skipped_samples", "skipped samples", PLAIN, lambda i, run: i.skipped_samples,
@@ -125,7 +129,8 @@ _ITERATION: tuple[Row, ...] = (
         "Σ iteration_ns / steps / 10⁶", column=Column("Time(ms)", 11), watch=Watched(5, "iteration"),
         curve="time/iteration_ms",
         gauge=Gauge("iteration_mean_seconds", "Mean iteration of the last interval."), in_summary=True,
-        summary_key="iteration_time_ms"),
+        summary_key="iteration_time_ms",
+        otlp=f"{MEGATRON}step_duration_ms"),
     Row("iteration_p50_ms", "p50 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p50_ns,
         "median of iteration_ns"),
     Row("iteration_p95_ms", "p95 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p95_ns,
@@ -140,7 +145,8 @@ _MEMORY: tuple[Row, ...] = (
     Row("memory_gb", "memory", GIGABYTES, lambda i, run: i.memory_bytes,
         "memory_bytes / 10⁹ (GB is 10⁹ bytes, GiB would be 2³⁰)", column=Column("Memory(GB)", 12),
         watch=Watched(7, "memory"), curve="memory/current_gb",
-        gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
+        gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True,
+        otlp=f"{MEGATRON}memory_allocated_gb"),
     Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
         "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10, unless=BREAKDOWN),
         watch=Watched(8, "peak memory"), curve="memory/peak_gb",
@@ -156,6 +162,23 @@ _MEMORY: tuple[Row, ...] = (
     Row("alloc_retries", "allocator retries", PLAIN, lambda i, run: i.memory_retries,
         "memory_retries: since the process began",
         curve="memory/alloc_retries", in_summary=True),
+)  # fmt: skip
+
+_LOGGED: tuple[Row, ...] = (
+    Row("loss", "loss", LOSSES, lambda i, run: i.loss, "as the host logs it",
+        watch=Watched(12, "loss"), curve="training/loss",
+        gauge=Gauge("loss", "Mean of the losses that the host logged in the last interval."),
+        in_summary=True,
+        otlp=f"{MEGATRON}loss"),
+    Row("grad_norm", "gradient norm", LOSSES, lambda i, run: i.grad_norm, "as the host logs it",
+        curve="training/grad_norm",
+        gauge=Gauge("gradient_norm", "Mean of the norms that the host logged in the last interval."),
+        in_summary=True,
+        otlp=f"{MEGATRON}grad_norm"),
+    Row("learning_rate", "learning rate", LEARNING_RATES, lambda i, run: i.learning_rate,
+        "the last that the host logged", curve="training/learning_rate",
+        gauge=Gauge("learning_rate", "The last that the host logged."), in_summary=True,
+        otlp=f"{MEGATRON}learning_rate"),
 )  # fmt: skip
 
 _HARDWARE: tuple[Row, ...] = (
@@ -203,7 +226,8 @@ _PARTS: tuple[Row, ...] = (
     Row("skipped_iterations", "iterations without training", PLAIN, lambda i, run: i.skipped_iterations,
         "iterations that trained nothing", column=Column("Skipped", 9, unless=BREAKDOWN),
         curve="training/skipped_iterations",
-        in_summary=True),
+        in_summary=True,
+        otlp=f"{MEGATRON}skipped_iters"),
     Row("train_step_ms", "train step", MILLISECONDS, lambda i, run: per_step(i.train_step_ns, i.steps),
         "Σ train_step_ns / steps / 10⁶", curve="time/train_step_ms"),
     Row("device_ms", "train step on the device", MILLISECONDS, lambda i, run: per_step(i.device_ns, i.steps),
@@ -318,6 +342,7 @@ FIGURES: tuple[Row, ...] = (
     *_HARDWARE,
     *_UTILISATION,
     *_PARTS,
+    *_LOGGED,
     *map(_phase, PHASES),
     *map(_group, GROUPS),
     *_BUBBLE,

@@ -210,3 +210,40 @@ class StragglerRecord(SlowStretch):
         the ranks alone: a stretch whose end was lost with its writer is replaced by their next one.
         """
         return self.first_iteration, self.against, tuple(self.ranks)
+
+
+@record("doing")
+@dataclass(frozen=True)
+class DoingRecord:
+    """What a rank was doing when it was asked: in a hang, or by `flagscale-perf stacks`.
+
+    Attributes:
+        rank: who.
+        hostname, pid: of its process.
+        iteration: its last finished one; None where it did not say, like `where` and `for_ns`.
+        where: "step", "between_steps", "eval", "checkpoint", or "start" before the first step.
+        phase: of the step, as in `PhaseRecord`; None outside of one and without phases.
+        for_ns: how long that has lasted; in a step, since the last of the host's timers began or ended.
+        stack: Python's frames of the thread that trains, the innermost first, such as `train.py:12 step`.
+        threads: the same of its other threads, by name.
+        collectives: the last one of each process group, by torch's flight recorder: "group", "begun" (its
+            number there, the same on all ranks), "is_over", "op", and "shapes" of its tensors.
+        debug_port: on which torch.distributed.debug answers for this rank; None where it is not on.
+        source: who has said it: "itself"; "py-spy" or "/proc" where the process did not answer; "" where it
+            is on another node and nothing came.
+        state: of the process as /proc has it, where it did not answer.
+    """
+
+    rank: int
+    hostname: str
+    pid: int
+    iteration: int | None
+    where: str | None
+    phase: str | None
+    for_ns: int | None
+    stack: list[str]
+    threads: dict[str, list[str]]
+    collectives: list[dict[str, Any]]
+    debug_port: int | None
+    source: str
+    state: str

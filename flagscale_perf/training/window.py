@@ -7,11 +7,12 @@ from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.units import as_ms
+from flagscale_perf.training.curves import CurveWindow
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.host import HostRecord, HostWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases, Waits
 from flagscale_perf.training.rates import Rates, mean_ms, per_second, plus, tflops_per_gpu
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.records import CurveRecord, HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale, Utilisation, Work
@@ -166,7 +167,7 @@ class IntervalWindow:
         self._scale = scale
         self._has_first = has_first
         self._open: _Open | None = None
-        self._hardware, self._host = HardwareWindow(), HostWindow()
+        self._hardware, self._host, self._curves = HardwareWindow(), HostWindow(), CurveWindow()
 
     def add_hardware(self, reading: HardwareRecord) -> None:
         """One more reading of the device; before the steps that ended after it."""
@@ -175,6 +176,10 @@ class IntervalWindow:
     def add_host(self, reading: HostRecord) -> None:
         """One more reading of the host; before the steps that ended after it."""
         self._host.add(reading)
+
+    def add_curve(self, curve: CurveRecord) -> None:
+        """What the host logged; before the step of its iteration."""
+        self._curves.add(curve)
 
     def add(
         self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None
@@ -213,4 +218,5 @@ class IntervalWindow:
             **sums.phases.over(sums.steps)._asdict(),
             **self._hardware.close()._asdict(),
             **self._host.close()._asdict(),
+            **self._curves.close(),
         )

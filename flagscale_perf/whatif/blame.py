@@ -19,7 +19,7 @@ def paths_of(layout: Layout, replay: Replay) -> Iterator[tuple[int, PathTimes]]:
     """Of each step that is sound its iteration and its path."""
     causes_ns, own_ns = _blamed(replay), _own(replay)
     for step, iteration in enumerate(replay.arrangement.iterations):
-        if replay.is_sound[step]:
+        if replay.is_sound[step] and iteration >= layout.since:
             by_cause = Counter({key: ns for key, each in causes_ns.items() if (ns := int(each[step]))})
             own = Counter({key: ns for key, each in own_ns.items() if (ns := round(each[step]))})
             yield iteration, PathTimes(1, layout.stages, by_cause, own)

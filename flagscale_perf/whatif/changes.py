@@ -13,8 +13,6 @@ PEERS, EQUAL, ASYNC = "peers", "equal", "async"
 SELECTORS, PAUSES = ("rank", "stage"), ("checkpoint", "evaluation", "gc")
 WORK, BATCHES, STAGES, CHUNKS, SCHEDULE, LAYERS, REPLICAS = "work", "m", "pp", "v", "schedule", "layers", "dp"
 SCHEDULES = ("1f1b", "interleaved")
-# What takes operators, each with what it may be.
-OF_OPERATORS = ("recompute", "mbs", "overlap", "tp", "cp", "ep", "seq", "fp8")
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_*?\[\]-]*?)(?P<how>\*=|\+=|-=|=)(?P<value>.*)")
 _TIME = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>ns|us|ms|s)")
 _FACTOR = re.compile(r"\d+(\.\d+)?")
@@ -25,37 +23,56 @@ _TIMES = "a factor (NAME*=0.5), a time (NAME=20ms, NAME+=5ms), 0, or NAME=peers"
 
 def changes(words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
     """The changes that words mean. `rank=` and `stage=` choose whose durations the words behind them change,
-    up to the next of these. Raises PerfError for a word that means nothing, and for two that contradict.
+    up to the next of these. Raises PerfError for a word that means nothing, and for one that is given twice.
     """
-    found: list[Change] = []
-    where: dict[str, str] = {}
-    is_used = True
+    found, chooser = list[Change](), _Chooser()
     for word in (part for each in words for part in each.split()):
         parsed = _WORD.fullmatch(word)
         if parsed is None or not parsed["value"]:
             raise PerfError(f"{word!r} is no change; write NAME=VALUE or NAME*=FACTOR, such as m=16")
-        name, how, value = parsed["name"] or "*", parsed["how"], parsed["value"]
+        name, told = parsed["name"] or "*", (parsed["how"], parsed["value"])
         if name in SELECTORS:
-            if how != "=" or not _PLACES.fullmatch(value):
-                raise PerfError(f"{word!r} chooses no {name}; write {name}=3, {name}=0-7,12 or {name}=*")
-            where = {**({} if is_used else where), name: value}
-            is_used = False
-            continue
-        change = _change(word, name, (how, value), phases)
-        if change.kind == "A" and name not in PAUSES:
-            is_used = True
-            change = change._replace(where=" ".join(f"{key}={own}" for key, own in sorted(where.items())))
-        found.append(change)
-    if not is_used:
-        raise PerfError(
-            f"{' '.join(f'{key}={own}' for key, own in where.items())} changes nothing; name what"
-        )
-    twice = [
-        one for at, one in enumerate(found) if one.kind != "A" and one.name in {o.name for o in found[:at]}
-    ]
-    if twice:
-        raise PerfError(f"{twice[0].name}= is given twice; give it once")
+            chooser.add(word, name, told)
+        else:
+            found.append(chooser.of(_change(word, name, told, phases)))
+    chooser.end()
+    for change in found:
+        if change.kind != "A" and sum(change.name == other.name for other in found) > 1:
+            raise PerfError(f"{change.name}= is given twice; give it once")
     return found
+
+
+class _Chooser:
+    """The ranks and stages that words have chosen so far."""
+
+    def __init__(self) -> None:
+        self._where: dict[str, str] = {}
+        self._is_used = True
+
+    def add(self, word: str, name: str, told: tuple[str, str]) -> None:
+        """One that chooses. Raises PerfError."""
+        how, value = told
+        if how != "=" or not _PLACES.fullmatch(value):
+            raise PerfError(f"{word!r} chooses no {name}; write {name}=3, {name}=0-7,12 or {name}=*")
+        self._where = {**({} if self._is_used else self._where), name: value}
+        self._is_used = False
+
+    def of(self, change: Change) -> Change:
+        """The change with what is chosen, where it is about durations."""
+        if change.kind != "A" or change.name in PAUSES:
+            return change
+        self._is_used = True
+        return change._replace(where=self._text())
+
+    def end(self) -> None:
+        """Raises PerfError where the last ones chose for nothing."""
+        if not self._is_used:
+            raise PerfError(
+                f"{self._text()} changes nothing; name what, such as {self._text()} forward=peers"
+            )
+
+    def _text(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in sorted(self._where.items()))
 
 
 def _change(word: str, name: str, told: tuple[str, str], phases: Mapping[str, tuple[int, ...]]) -> Change:

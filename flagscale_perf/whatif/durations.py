@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flagscale_perf.analysis.replays import Change, Layout, MissingRecordError
+from flagscale_perf.analysis.replays import Change, Kind, Layout, MissingRecordError
 from flagscale_perf.whatif.changes import EQUAL, PEERS, chosen, numbers_of, time_ns
 from flagscale_perf.whatif.graph import PASSES, Lane, Parts
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 Lags = dict[Lane, Times]
 Places = npt.NDArray[np.intp]
+Wanted = npt.NDArray[np.floating[Any]]
 
 
 def changed(layout: Layout, replay: Replay, changes: Sequence[Change]) -> Lags:
@@ -29,11 +30,34 @@ def changed(layout: Layout, replay: Replay, changes: Sequence[Change]) -> Lags:
         elif change.value == PEERS:
             _as_peers(layout, found, lags, (places, change))
         else:
-            numbers = numbers_of(change.name, layout.phases)
-            for lane, own in places.items():
-                if turns := turns_of(found.graph.parts[lane], numbers):
-                    put(lags[lane], turns, own, _resized(sums(lags[lane], turns)[:, own], change))
+            _resize(layout, found, lags, (places, change))
     return lags
+
+
+def _resize(
+    layout: Layout, found: Arrangement, lags: Lags, told: tuple[Mapping[Lane, Places], Change]
+) -> None:
+    """Raises MissingRecordError where the captured steps have nothing of these phases."""
+    places, change = told
+    numbers, is_there = numbers_of(change.name, layout.phases), False
+    for lane, own in places.items():
+        parts = found.graph.parts[lane]
+        turns = turns_of(parts, numbers)
+        if turns is not None:
+            if layout.overlaps and any(parts[at].kind is Kind.MESSAGE for at in turns.rows):
+                raise MissingRecordError(
+                    change.text,
+                    "what a message takes: they pass beside computing",
+                    "some steps with --no-overlap-p2p-communication --perf-capture-steps 20",
+                )
+            put(lags[lane], turns, own, _resized(sums(lags[lane], turns)[:, own], change))
+            is_there = True
+    if not is_there:
+        raise MissingRecordError(
+            change.text,
+            f"a part of the captured steps that is {change.name}: the host times none there",
+            "some steps of a job that has it, with --perf-capture-steps 20",
+        )
 
 
 def _chosen(layout: Layout, found: Arrangement, change: Change) -> Iterator[tuple[Lane, Places]]:
@@ -87,7 +111,7 @@ def sums(lags_ns: Times, turns: Turns) -> Times:
     return found
 
 
-def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: npt.NDArray[np.float64 | np.int64]) -> None:
+def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: Wanted) -> None:
     """Resizes each turn of these replicas to that: all its parts by one factor, or where they took no time
     its last one.
     """
@@ -99,13 +123,11 @@ def put(lags_ns: Times, turns: Turns, places: Places, wanted_ns: npt.NDArray[np.
     lags_ns[at] += made - own
 
 
-def _resized(total_ns: Times, change: Change) -> npt.NDArray[np.float64 | np.int64]:
-    if change.how == "*=":
-        return total_ns * float(change.value)
-    by_ns = time_ns(change.value)
-    if change.how == "=":
-        return total_ns * 0 + by_ns
-    return (total_ns + (by_ns if change.how == "+=" else -by_ns)).clip(0)
+def _resized(total_ns: Times, change: Change) -> Wanted:
+    by_ns = 0 if change.how == "*=" else time_ns(change.value)
+    factor = float(change.value) if change.how == "*=" else float(change.how != "=")
+    resized: Wanted = total_ns * factor + (-by_ns if change.how == "-=" else by_ns)
+    return resized.clip(0)
 
 
 def _as_peers(
@@ -116,7 +138,7 @@ def _as_peers(
     steps.
     """
     places, change = told
-    is_past = np.array(found.iterations) < layout.since
+    is_past = ~found.since(layout.since)
     numbers, wanted = numbers_of(change.name, layout.phases), []
     turns = {lane: turns_of(parts, numbers) for lane, parts in found.graph.parts.items()}
     for lane, own in places.items():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from flagscale_perf.analysis.replays import (
     Change,
     Doubt,
+    DrawnStep,
     Entry,
     Gain,
     Kind,
@@ -24,11 +25,14 @@ from flagscale_perf.whatif import predicted
 from flagscale_perf.whatif.blame import paths_of
 from flagscale_perf.whatif.changes import changes as changes
 from flagscale_perf.whatif.clocks import aligned
+from flagscale_perf.whatif.drawn import drawn
 from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
+from flagscale_perf.whatif.ledger import doubt as doubt
 from flagscale_perf.whatif.peers import places, rows_of, usual
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
 
 _NO_DOUBT = Doubt()
+_NO_SHARES: Mapping[str, Mapping[int, float]] = {}
 _Steps = dict[int, dict[int, RankStep]]  # by iteration and rank
 
 
@@ -53,19 +57,36 @@ class Replays:
 
     def gains(self, ranks: Collection[int], phase: int) -> list[Gain]:
         """For each step what it gains, by iteration; none where a rank has no other to be compared with."""
-        return sorted(gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase))
+        return self._counting(gain for replay in self.replays for gain in _gains(replay, {*ranks}, phase))
 
     def levelled(self, ranks: Collection[int], like: Collection[int]) -> list[Gain]:
         """The same if each pass of these ranks takes as long as the mean of the same pass of those `like`
         which they are to be; none where some have other passes.
         """
-        return sorted(gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like}))
+        return self._counting(
+            gain for replay in self.replays for gain in _levelled(replay, {*ranks}, {*like})
+        )
 
-    def predict(self, changes: Sequence[Change], doubt: Doubt = _NO_DOUBT) -> Prediction:
+    def _counting(self, gains: Iterable[Gain]) -> list[Gain]:
+        return sorted(gain for gain in gains if gain.iteration >= self._layout.since)
+
+    def drawn(self, changes: Sequence[Change]) -> list[DrawnStep]:
+        """Every rank in the step of the median time, before and after the changes."""
+        return [*drawn(self._layout, self.replays, changes)]
+
+    def predict(
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = _NO_DOUBT,
+        beside: Sequence[Replays] = (),
+        operators: Mapping[str, Mapping[int, float]] = _NO_SHARES,
+    ) -> Prediction:
         """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible.
+        missing, PerfError for what is impossible. `beside`: runs of other layouts; `operators`: see `Layout`.
         """
-        return predicted.predict(self._layout, self.replays, changes, doubt)
+        others = [(one._layout, one.replays[0]) for one in beside]
+        layout = self._layout._replace(operators=operators)
+        return predicted.predict((layout, self.replays, others), changes, doubt)
 
 
 def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
@@ -92,7 +113,7 @@ def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
             found.append(replay)
         else:
             why = "parts end before what they wait for"
-    if not found:
+    if not any((one.is_sound & one.arrangement.since(layout.since)).any() for one in found):
         raise NotKnownError(why)
     return Replays(layout, found)
 

@@ -36,8 +36,8 @@ def parts_of(
         "sampling": sampling(predicted_ns),
         "drift": _TWO_SIDED * math.sqrt(2) * doubt.drift * usual_ns,
     }
-    change_ns = abs(usual_ns - median(measured_ns))
-    return {**base, "record": record(kind, together(base), (change_ns, usual_ns), doubt)}
+    expected_ns = expected(kind, median(measured_ns), usual_ns)
+    return {**base, "record": record(kind, together(base), expected_ns, doubt)}
 
 
 def together(parts: Mapping[str, float]) -> float:
@@ -53,20 +53,34 @@ def sampling(values: Sequence[float]) -> float:
     medians = sorted(median(draw(values)) for draw in draws(count, block_length(values), _SEED))
     outside = round((1 - CONFIDENCE) / 2 * REPLICATES)
     wider = student.quantile((1 + CONFIDENCE) / 2, count - 1) / _TWO_SIDED * math.sqrt(count / (count - 1))
-    return wider * (medians[-1 - outside] - medians[outside]) / 2
+    middle = median(values)
+    return wider * max(medians[-1 - outside] - middle, middle - medians[outside])
 
 
-def record(kind: str, base_ns: float, sizes_ns: tuple[float, float], doubt: Doubt) -> float:
-    """What is added as other predictions of this kind were further off than their intervals without it
-    (split conformal): so much that the interval would have held 95 of 100 of them. Of fewer than 19 outcomes
-    the furthest, and at least what is expected of the kind.
+def expected(kind: str, measured_ns: float, predicted_ns: float) -> float:
+    """How far off a prediction of this kind may be, whatever is known of its steps and of runs."""
+    of_change, of_step = EXPECTED[kind]
+    return of_change * abs(predicted_ns - measured_ns) + of_step * predicted_ns
+
+
+def score_of(
+    kind: str, measured_ns: float, predicted_ns: float, parts: Mapping[str, float], outcome_ns: float
+) -> float:
+    """How far the outcome of a prediction was from it, in half widths of an interval whose part "record" is
+    what is expected of its kind.
+    """
+    whole = {**parts, "record": expected(kind, measured_ns, predicted_ns)}
+    return abs(outcome_ns - predicted_ns) / max(1.0, together(whole))
+
+
+def record(kind: str, base_ns: float, expected_ns: float, doubt: Doubt) -> float:
+    """What other predictions of this kind add to a half width of `base_ns`: so much that the interval, had it
+    been as wide in proportion, would have held 95 of 100 of them (split conformal). Of fewer than 19 outcomes
+    as much as the furthest needed, and no less than is expected.
     """
     scores = sorted(score for score, _ in doubt.scores.get(kind, ()))
     count = len(scores)
-    place = min(count, math.ceil((count + 1) * CONFIDENCE)) - 1
-    wider = max(1.0, scores[place]) if scores else 1.0
-    seen_ns = base_ns * math.sqrt(wider**2 - 1)
-    if count >= FEW_CHECKS:
-        return seen_ns
-    of_change, of_step = EXPECTED[kind]
-    return max(seen_ns, of_change * sizes_ns[0] + of_step * sizes_ns[1])
+    factor = scores[min(count, math.ceil((count + 1) * CONFIDENCE)) - 1] if scores else 1.0
+    if count < FEW_CHECKS:
+        factor = max(1.0, factor)
+    return math.sqrt(max(0.0, (factor * math.hypot(base_ns, expected_ns)) ** 2 - base_ns**2))

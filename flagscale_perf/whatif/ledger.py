@@ -16,10 +16,10 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.store import cache
-from flagscale_perf.whatif.intervals import together
+from flagscale_perf.whatif.intervals import EXPECTED, score_of
 
 NAME = "predictions.jsonl"
-MAX_BYTES = 64 << 20
+MAX_BYTES, MAX_NS = 64 << 20, 1e18
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND
 _NUMBERS = ("time_s", "measured_ns", "predicted_ns", "low_ns", "high_ns")
 
@@ -68,9 +68,9 @@ def scores(known: Sequence[Entry]) -> Mapping[str, Sequence[tuple[float, bool]]]
     found: dict[str, list[tuple[float, bool]]] = defaultdict(list)
     for entry in known:
         if entry.outcome_ns is not None:
-            parts = {name: half for name, half in entry.content["parts"].items() if name != "record"}
-            off_ns = abs(entry.outcome_ns - entry.content["predicted_ns"])
-            found[entry.content["kind"]].append((off_ns / max(1.0, together(parts)), entry.is_hit))
+            said = entry.content
+            told = (said["kind"], said["measured_ns"], said["predicted_ns"], said["parts"])
+            found[said["kind"]].append((score_of(*told, entry.outcome_ns), entry.is_hit))
     return found
 
 
@@ -128,7 +128,7 @@ def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e18  # type: ignore[operator]
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_NS
 
 
 def _is_prediction(line: Mapping[str, Any]) -> bool:
@@ -137,7 +137,8 @@ def _is_prediction(line: Mapping[str, Any]) -> bool:
         all(_is_number(line.get(name)) for name in _NUMBERS)
         and isinstance(parts, dict)
         and all(map(_is_number, parts.values()))
-        and all(isinstance(line.get(name), str) for name in ("change", "kind", "run"))
+        and all(isinstance(line.get(name), str) for name in ("change", "run"))
+        and line.get("kind") in EXPECTED
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -18,27 +18,35 @@ from flagscale_perf.analysis.replays import (
 )
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.whatif import durations, intervals
+from flagscale_perf.whatif import durations, intervals, operators
 from flagscale_perf.whatif.changes import ASYNC, PAUSES
 from flagscale_perf.whatif.durations import Lags
-from flagscale_perf.whatif.regenerated import Regenerated
-from flagscale_perf.whatif.replay import Arrangement, Replay, Times
-from flagscale_perf.whatif.targets import target_of
+from flagscale_perf.whatif.regenerated import Regenerated, Run
+from flagscale_perf.whatif.replay import Arrangement, Replay, Simulation, Times
+from flagscale_perf.whatif.targets import Target, target_of
 
+_PAUSING = {
+    "checkpoint": "some hundred steps with --save and --save-interval",
+    "evaluation": "some hundred steps with --eval-interval and --eval-iters",
+    "gc": "--perf-profile-steps 20-31, which shows where the collector runs",
+}
 MIN_STEPS = 3  # of fewer nobody knows how far another one would be
 
 
-def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change], doubt: Doubt) -> Prediction:
-    """The usual step after these changes. Raises MissingRecordError, PerfError for what is impossible."""
+def predict(
+    runs: tuple[Layout, Sequence[Replay], Sequence[Run]], changes: Sequence[Change], doubt: Doubt
+) -> Prediction:
+    """The usual step after these changes. Raises MissingRecordError, PerfError for what is impossible.
+    `runs`: the run's layout, each arrangement of its steps, and runs of other layouts.
+    """
+    layout, replays, others = runs
     if not changes:
         raise PerfError("there is no change to predict; write one, such as m=16")
-    _refuse_operators(changes)
     text = " ".join(change.text for change in changes)
-    found = [_of_one(layout, one, changes) for one in replays]
-    measured, predicted, residual, ceiling = (
-        [float(ns) for one in found for ns in getattr(one, name)] for name in _Steps._fields[:4]
+    found = [_of_one((layout, one), changes, others) for one in replays]
+    measured, predicted, residual, ceiling, iterations = (
+        [*chain.from_iterable(own)] for own in zip(*(steps for steps, _ in found), strict=True)
     )
-    iterations = sorted(number for one in found for number in one.iterations)
     if len(measured) < MIN_STEPS:
         raise MissingRecordError(
             text,
@@ -61,86 +69,97 @@ def predict(layout: Layout, replays: Sequence[Replay], changes: Sequence[Change]
         parts=parts,
         ceiling_ns=median(ceiling) + (after_ns - reach_ns),
         steps=len(measured),
-        evidence=f"{len(measured)} captured steps, {iterations[0]}-{iterations[-1]}",
+        evidence=f"{len(measured)} captured steps, {min(iterations)}-{max(iterations)}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
-        samples=found[0].sizes[0],
-        ranks=found[0].sizes[1],
-        notes=[*dict.fromkeys(note for one in found for note in one.notes)],
+        samples=found[0][1].samples,
+        ranks=found[0][1].ranks,
+        notes=[
+            *dict.fromkeys(note for _, both in found for note in both.notes),
+            f"between two runs {100 * doubt.drift:.1f} %: {doubt.drift_source}",
+        ],
     )
-
-
-def _refuse_operators(changes: Sequence[Change]) -> None:
-    for change in changes:
-        if change.kind == "C":
-            raise MissingRecordError(
-                change.text,
-                "a profile of the model's operators",
-                "--enable-perf-profile with the training, then ask again",
-            )
 
 
 class _Steps(NamedTuple):
-    """Of each sound step of one arrangement: measured, predicted, the replay's residual, the ceiling; and its
-    iteration. `sizes`: samples and ranks, how many times as many as before.
+    """Of each sound step of one arrangement.
+
+    Attributes:
+        measured, predicted, ceiling: how long it takes.
+        residual: by how much the replay is longer where messages and collectives take what they usually do.
+        iterations: its number.
     """
 
-    measured: Times
-    predicted: Times
-    residual: Times
-    ceiling: Times
-    iterations: Sequence[int]
-    notes: Sequence[str]
-    sizes: tuple[float, float]
+    measured: list[float]
+    predicted: list[float]
+    residual: list[float]
+    ceiling: list[float]
+    iterations: list[int]
 
 
-def _of_one(layout: Layout, replay: Replay, changes: Sequence[Change]) -> _Steps:
-    found, sizes = replay.arrangement, (1.0, 1.0)
-    began_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
-    of_durations = [change for change in changes if change.kind == "A" and change.name not in PAUSES]
-    of_graph = [change for change in changes if change.kind == "B"]
-    lags, notes = durations.changed(layout, replay, of_durations), list[str]()
+class Pipelines:
+    """The recorded pipeline, and the one that changes ask for.
 
-    def change(lags: Lags) -> Times:
-        """By how much a step gets longer with these lags, in the other graph if there is one."""
-        if not of_graph:
-            return replay.end(lags) - replay.end_ns
-        was, made = Regenerated(layout, replay, replay.lags_ns), Regenerated(layout, replay, lags)
-        text = " ".join(one.text for one in of_graph)
-        nonlocal sizes
-        target = target_of(layout, was.was, of_graph)
-        sizes = target.samples / was.was.samples, target.ranks / was.was.ranks
-        longer_ns: Times = made.end(target, text) - was.end(was.was, text)
-        notes.extend(made.notes)
+    Attributes:
+        lags: of the recorded one, after the changes of durations and of operators.
+        samples, ranks: how many times as many as before.
+        notes: what was assumed.
+    """
+
+    def __init__(self, run: Run, changes: Sequence[Change], others: Sequence[Run] = ()) -> None:
+        """`others`: runs of other layouts. Raises MissingRecordError, PerfError."""
+        (layout, replay), self._text = run, " ".join(one.text for one in changes)
+        of_durations = [one for one in changes if one.kind == "A" and one.name not in PAUSES]
+        of_operators = operators.checked(layout, changes)
+        of_graph = [one for one in changes if one.kind == "B"]
+        self.lags = operators.changed(
+            layout, replay, durations.changed(layout, replay, of_durations), of_operators
+        )
+        self._run, self._others = run, others
+        self.samples = self.ranks = 1.0
+        self.notes: list[str] = []
+        self._target: Target | None = None
+        self._before_ns = replay.end_ns
+        if of_graph or of_operators:
+            made = Regenerated(run, replay.lags_ns, others)
+            of_graph += operators.graph_of(layout, made.was.shape, [*of_graph, *of_operators])
+            self._target = target = target_of(layout, made.was, of_graph)
+            simulation, lags = made.put(made.was, self._text)
+            self._before_ns = simulation.end(lags)
+            growth = operators.growth_of(layout, of_operators)
+            self.samples = growth * target.samples / made.was.samples
+            self.ranks = target.ranks / made.was.ranks
+            if self.ranks != 1:
+                self.notes.append(f"on {target.ranks} ranks instead of {made.was.ranks}")
+
+    def put(self, lags: Lags) -> tuple[Simulation, Lags]:
+        """The pipeline that is asked for with these lags of the recorded one, and its own."""
+        if self._target is None:
+            return self._run[1], lags
+        made = Regenerated(self._run, lags, self._others)
+        found = made.put(self._target, self._text)
+        self.notes += [note for note in made.notes if note not in self.notes]
+        return found
+
+    def longer(self, lags: Lags) -> Times:
+        """By how much each step gets longer."""
+        simulation, own = self.put(lags)
+        longer_ns: Times = simulation.end(own) - self._before_ns
         return longer_ns
 
-    measured_ns = replay.end_ns - began_ns
+
+def _of_one(run: Run, changes: Sequence[Change], others: Sequence[Run]) -> tuple[_Steps, Pipelines]:
+    layout, replay = run
+    found, both = replay.arrangement, Pipelines(run, changes, others)
+    measured_ns = replay.end_ns - np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     columns = (
         measured_ns,
-        measured_ns + change(lags),
-        replay.end(typical(found, replay.lags_ns)) - replay.end_ns,
-        measured_ns + change(perfect(found, lags)),
+        measured_ns + both.longer(both.lags),
+        replay.residual_ns,
+        measured_ns + both.longer(perfect(found, both.lags)),
     )
-    numbers = np.array(found.iterations)
-    counts = replay.is_sound & (numbers >= layout.since)
-    return _Steps(*(each[counts] for each in columns), numbers[counts].tolist(), notes, sizes)
-
-
-def typical(found: Arrangement, lags: Lags) -> Lags:
-    """The same with every message and collective taking what one of its name usually takes on its stage."""
-    usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
-    rows = [
-        (lane, at, (lane.stage, part.name))
-        for lane, parts in found.graph.parts.items()
-        for at, part in enumerate(parts)
-        if part.kind in WAITS
-    ]
-    for lane, at, key in rows:
-        usual[key].append(lags[lane][at].ravel())
-    medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
-    changed = {lane: own.copy() for lane, own in lags.items()}
-    for lane, at, key in rows:
-        changed[lane][at] = medians[key]
-    return changed
+    counts = replay.is_sound & found.since(layout.since)
+    measured, predicted, residual, ceiling = ([*map(float, each[counts])] for each in columns)
+    return _Steps(measured, predicted, residual, ceiling, np.array(found.iterations)[counts].tolist()), both
 
 
 def perfect(found: Arrangement, lags: Lags) -> Lags:
@@ -163,7 +182,9 @@ def _paused(layout: Layout, changes: Sequence[Change]) -> tuple[float, float, fl
         if change.name in PAUSES:
             if change.name not in layout.pauses_ns:
                 raise MissingRecordError(
-                    change.text, f"a pause of that kind: this run has no {change.name}", "train on until one"
+                    change.text,
+                    f"a pause of that kind: this run has no {change.name}",
+                    _PAUSING[change.name],
                 )
             own_ns = layout.pauses_ns[change.name]
             half = 0.5 if change.value == ASYNC else 0.0

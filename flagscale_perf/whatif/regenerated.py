@@ -16,6 +16,7 @@ from flagscale_perf.whatif.replay import Arrangement, Group, Replay, Simulation,
 from flagscale_perf.whatif.schedules import Exchange, Pass, operations_of
 from flagscale_perf.whatif.targets import Target, recorded_target
 
+Run = tuple[Layout, Replay]
 _Key = tuple[str, int]  # of an exchange: its name, and for how many messages it waits
 
 
@@ -80,9 +81,13 @@ class Regenerated:
         notes: what was assumed so far.
     """
 
-    def __init__(self, layout: Layout, replay: Replay, lags: Lags) -> None:
-        """`lags`: the recorded ones, or those after changes of durations."""
-        self._layout, self._replay = layout, replay
+    def __init__(self, run: Run, lags: Lags, others: Sequence[Run] = ()) -> None:
+        """`lags`: the recorded ones, or those after changes of durations; `others`: runs of other layouts."""
+        self._layout, self._replay = layout, replay = run
+        self._others = [Regenerated(other, other[1].lags_ns) for other in others]
+        # what things take is told by what was recorded
+        self._recorded = self if lags is replay.lags_ns else Regenerated(run, replay.lags_ns)
+        self._text = ""
         found = replay.arrangement
         lane = next(iter(found.graph.parts))
         column = [found.graph.parts[Lane(lane.column, stage)] for stage in range(len(found.ranks))]
@@ -94,16 +99,11 @@ class Regenerated:
         }
         self._columns = sorted({lane.column for lane in self._stages})
 
-    def end(self, target: Target, text: str) -> Times:
-        """By step, when the last rank is through. Raises MissingRecordError; `text`: of the changes."""
+    def put(self, target: Target, text: str) -> tuple[Simulation, Lags]:
+        """That pipeline and the lags in it. Raises MissingRecordError; `text`: of the changes."""
         found, layout = self._replay.arrangement, target.layout(self._layout)
-        if target.shape.stages > 1 and self.was.shape.stages == 1:
-            raise MissingRecordError(
-                text,
-                "a message between stages: this run has no pipeline",
-                "a run with --pipeline-model-parallel-size 2 --perf-breakdown --perf-capture-steps 20",
-            )
-        times = self._layer_times(target, text)
+        self._text = text
+        times = self._layer_times(target)
         members, begin_ns, lags, columns = [], {}, {}, list[list[Parts]]()
         for column in self._columns:
             own = [*self._places(column, target.replicas)]
@@ -130,7 +130,7 @@ class Regenerated:
             for edge in edges
             if edge.is_room
         }
-        return made.end(lags)
+        return made, lags
 
     def _places(self, column: int, replicas: int) -> Iterator[tuple[int, int, int]]:
         """Of a column's replicas afterwards their numbers, the place of the one whose times each has, and by
@@ -180,14 +180,9 @@ class Regenerated:
         ]
         lags_ns = piece.lags_ns[kept]
         parts = tuple(piece.parts[at] for at in kept)
-        if target.replicas != self.was.replicas and self._layout.exchanges:
-            factor = _ring(target.replicas, self._layout) / (_ring(self.was.replicas, self._layout) or 1)
-            rows = [
-                at
-                for at, part in enumerate(parts)
-                if part.kind is Kind.MEETING and part.phase in self._layout.exchanges
-            ]
-            lags_ns[rows] = (lags_ns[rows] * factor).astype(np.int64)
+        rows = [at for at, part in enumerate(parts) if _is_exchange(part, self._layout)]
+        if rows and target.replicas != self.was.replicas:
+            lags_ns[rows] = (lags_ns[rows] * self._exchange_factor(target.replicas)).astype(np.int64)
         return Piece(parts, lags_ns)
 
     def _pass(self, lane: Lane, each: Pass, target: Target, times: Mapping[bool, LayerTimes] | None) -> Piece:
@@ -215,23 +210,55 @@ class Regenerated:
         """
         if own := source.exchanges.get(key):
             return own[_drawn(*turn, len(own))]
-        every = [
-            (messages, piece)
-            for stage in self._stages.values()
-            for (_, messages), pieces in stage.exchanges.items()
-            for piece in pieces
-        ]
-        phases = [piece.parts[-1].phase for _, piece in every]
-        lags = [piece.lags_ns[-1] for messages, piece in every if messages] if key[1] else []
-        lags_ns = np.mean(lags, axis=0).astype(np.int64) if lags else every[0][1].lags_ns[-1] * 0
-        return Piece((Part(Kind.MESSAGE, phases[0], key[0]),), lags_ns[None])
+        shape = source.head.lags_ns.shape[1:]
+        for run in (self, *self._others):
+            if every := [each for stage in run._stages.values() for each in stage.exchanges.items()]:
+                takes = [own.lags_ns[-1].mean() for (_, waits), pieces in every for own in pieces if waits]
+                each_ns = round(np.mean(takes)) if key[1] else 0
+                part = Part(Kind.MESSAGE, every[0][1][0].parts[-1].phase, key[0])
+                return Piece((part,), np.full((1, *shape), each_ns, np.int64))
+        raise MissingRecordError(
+            self._text,
+            "what a message between stages takes: this run has no pipeline",
+            "a run with --pipeline-model-parallel-size 2 --perf-capture-steps 20, given by --with RUN",
+        )
 
-    def _layer_times(self, target: Target, text: str) -> dict[bool, LayerTimes] | None:
+    def _telling(self) -> list[Regenerated]:
+        """The runs that tell what things take, as they were recorded."""
+        return [self._recorded, *self._others]
+
+    def _exchange_factor(self, replicas: int) -> float:
+        """How many times as long an exchange among so many ranks of a stage takes: as what goes round a ring
+        does, and where runs with several numbers of replicas tell, as a line through what these took.
+        """
+        every = {_ring(run.was.replicas, run._layout): run._exchange_ns() for run in self._telling()}
+        told = {share: ns for share, ns in every.items() if share and ns}
+        if not told:
+            raise MissingRecordError(
+                self._text,
+                "what an exchange of gradients between replicas takes: this run has one replica",
+                "a run with two replicas and --perf-capture-steps 20, given by --with RUN",
+            )
+        shares, takes_ns = ([*told], [*told.values()]) if len(told) > 1 else ([0, *told], [0, *told.values()])
+        wanted_ns = np.polyval(np.polyfit(shares, takes_ns, 1), _ring(replicas, self._layout))
+        return max(0.0, float(wanted_ns)) / max(1.0, self._recorded._exchange_ns())
+
+    def _exchange_ns(self) -> float:
+        """What all exchanges between replicas of a stage usually take in a step."""
+        rows = [
+            piece.lags_ns[[_is_exchange(part, self._layout) for part in piece.parts]].clip(0).sum(axis=0)
+            for own in self._stages.values()
+            for piece in (own.tail,)
+        ]
+        return float(np.median(np.concatenate([each.ravel() for each in rows])))
+
+    def _layer_times(self, target: Target) -> dict[bool, LayerTimes] | None:
         """None where no chunk has other layers than before."""
         if target.places == self.was.places and target.layers == self.was.layers:
             return None
-        splits = {is_forward: [self._split(is_forward)] for is_forward in (True, False)}
-        times = by_kind(splits, text)
+        runs = [run for run in self._telling() if run.was.layers]
+        splits = {way: [run._split(way) for run in runs] for way in (True, False)}
+        times = by_kind(splits, self._text)
         self.notes += {own.note for own in times.values()} - {"", *self.notes}
         return times
 
@@ -274,6 +301,10 @@ class Regenerated:
             waited.append(np.asarray(holds)[came_first])
         told = np.concatenate(waited) if waited else np.ones(0)
         return not len(told) or bool(told.mean() >= 0.5)
+
+
+def _is_exchange(part: Part, layout: Layout) -> bool:
+    return part.kind is Kind.MEETING and part.phase in layout.exchanges and part.name != layout.embeddings
 
 
 def _joined(pieces: Sequence[Piece]) -> Piece:

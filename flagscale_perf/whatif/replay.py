@@ -6,13 +6,15 @@ waits for as it was recorded to: that is the transfer, and how long it waits fol
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from flagscale_perf.analysis.replays import Layout
+from flagscale_perf.analysis.replays import WAITS, Layout
 from flagscale_perf.whatif.graph import Graph, Lane, Meeting, Node
 
 Times = npt.NDArray[np.int64]
@@ -41,6 +43,11 @@ class Arrangement(NamedTuple):
     iterations: Sequence[int]
     durs_ns: Mapping[Lane, Times]
     begin_ns: Mapping[Lane, Times]
+
+    def since(self, iteration: int) -> Flags:
+        """Which of the steps are that one, or come after it."""
+        found: Flags = np.array(self.iterations) >= iteration
+        return found
 
 
 class Group(NamedTuple):
@@ -184,6 +191,27 @@ class Replay(Simulation):
             lag = recorded[node.lane][node.at] - ready
             self.lags_ns[node.lane][node.at] = lag
             self.is_sound &= (lag >= -SAME_MOMENT_NS - doubt_ns).all(axis=0)
+
+    @cached_property
+    def residual_ns(self) -> Times:
+        """By how much each step gets longer where every message and collective takes what those of its name
+        usually take on its stage.
+        """
+        usual: dict[tuple[int, str], list[Times]] = defaultdict(list)
+        rows = [
+            (lane, at, (lane.stage, part.name))
+            for lane, parts in self.arrangement.graph.parts.items()
+            for at, part in enumerate(parts)
+            if part.kind in WAITS
+        ]
+        for lane, at, key in rows:
+            usual[key].append(self.lags_ns[lane][at].ravel())
+        medians = {key: int(np.median(np.concatenate(own))) for key, own in usual.items()}
+        changed = {lane: own.copy() for lane, own in self.lags_ns.items()}
+        for lane, at, key in rows:
+            changed[lane][at] = medians[key]
+        longer_ns: Times = self.end(changed) - self.end_ns
+        return longer_ns
 
     def _groups(self, layout: Layout, one: Meeting, recorded: Mapping[Lane, Times]) -> list[Group]:
         """Of the ways in which ranks may meet, for each rank and step the first one whose ranks were recorded

@@ -43,6 +43,12 @@ class Trouble(NamedTuple):
     text: str
 
 
+class Asked(NamedTuple):
+    """A question to the process that is measured; see `Ring.reply`."""
+
+    question: str
+
+
 class Finished(NamedTuple):
     """Everything is written; nothing comes after it."""
 
@@ -53,19 +59,20 @@ class Stray(NamedTuple):
     text: str
 
 
-Message: TypeAlias = Line | Figures | Trouble | Finished | Stray
+Message: TypeAlias = Line | Figures | Trouble | Asked | Finished | Stray
 Send: TypeAlias = Callable[[Message], None]
 
-_TYPES: dict[str, type[Line | Figures | Trouble | Finished]] = {
+_TYPES: dict[str, type[Line | Figures | Trouble | Asked | Finished]] = {
     "line": Line,
     "figures": Figures,
     "trouble": Trouble,
+    "asked": Asked,
     "finished": Finished,
 }
 _NAMES = {message_type: name for name, message_type in _TYPES.items()}
 
 
-def encode(message: Line | Figures | Trouble | Finished) -> bytes:
+def encode(message: Line | Figures | Trouble | Asked | Finished) -> bytes:
     """The message's line, newline included."""
     return (dump([_NAMES[type(message)], *message]) + "\n").encode()
 
@@ -96,7 +103,7 @@ class Outlet:
             message = message._replace(text=printable(message.text))
         if len(self._waiting) >= MAX_UNREAD_BYTES:
             self._unshown += 1
-        elif isinstance(message, Line | Figures | Trouble):
+        elif isinstance(message, Line | Figures | Trouble | Asked):
             self._say_unshown()
             self._waiting += encode(message)
         self.push()

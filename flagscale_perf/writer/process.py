@@ -16,7 +16,7 @@ from flagscale_perf.spine.peers.rings import AnyRing, Rings
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.drain import RETRY_S, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
-from flagscale_perf.writer.messages import Line, Message, Outlet
+from flagscale_perf.writer.messages import Asked, Line, Message, Outlet
 from flagscale_perf.writer.task import Parent, decode
 
 VAIN_NS = 30 * NS_PER_S  # without anybody: whoever started this one is gone
@@ -36,7 +36,8 @@ def serve(make_instrument: MakeInstrument) -> None:
 
     ring = Ring.attach(ring_fd)
     outlet, alarm = Outlet(1), companion.Alarm(0)
-    instrument = make_instrument(task, Parent(task.pid, alarm.watch))
+    parent = Parent(task.pid, alarm.watch, lambda asked: outlet.send(Asked(asked)), ring.answer_to)
+    instrument = make_instrument(task, parent)
 
     def wait(seconds: float) -> None:
         outlet.push()

@@ -22,7 +22,7 @@ from flagscale_perf.writer.drain import FINISH_LIMIT_S, RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
 from flagscale_perf.writer.journal import STILL_S
 from flagscale_perf.writer.losses import Outcome
-from flagscale_perf.writer.messages import Stray, messages_of
+from flagscale_perf.writer.messages import Asked, Stray, messages_of
 from flagscale_perf.writer.task import WriterTask
 
 MAX_WRITERS = 3  # processes one run may use up
@@ -150,6 +150,9 @@ class Supervisor:
                 )
 
         for message in messages_of(writer, look):
+            if isinstance(message, Asked):
+                self._ring.reply(message.question)
+                continue
             self._console.show(message)
             if isinstance(message, Stray):
                 last_words = message.text or last_words

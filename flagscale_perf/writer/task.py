@@ -77,10 +77,14 @@ class Parent(NamedTuple):
     Attributes:
         pid: of it.
         watch: takes the descriptor of a process over, whose end then wakes the writer.
+        ask: asks it something, one line; see `Ring.reply`.
+        answer: its answer to that question; None while there is none.
     """
 
     pid: int
     watch: Callable[[int], None]
+    ask: Callable[[str], None] = lambda question: None
+    answer: Callable[[str], str | None] = lambda question: None
 
 
 def decode(line: bytes) -> tuple[WriterTask, int]:

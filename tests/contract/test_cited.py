@@ -19,12 +19,13 @@ def test_every_citation_is_what_the_results_say(page: Path) -> None:
     assert cited(text) == text, "run `make cite`"
 
 
-def test_both_readmes_cite_the_same() -> None:
+def test_the_chinese_readme_cites_what_the_english_one_does() -> None:
     found = [
         [line for line in (REPO / name).read_text(encoding="utf-8").splitlines() if line.startswith(MARK)]
         for name in ("README.md", "README.zh-CN.md")
     ]
-    assert found[0] == found[1] != []
+    assert set(found[0]) <= set(found[1])
+    assert found[0] != []
 
 
 def test_a_citation_follows_its_file(tmp_path: Path) -> None:

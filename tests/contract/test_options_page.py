@@ -24,6 +24,7 @@ SPECIAL = {
     "perf_profile_steps": ("20-22/100", "20-22/100"),
     "perf_profile_ranks": ("0,2-3", "0,2-3"),
     "perf_prometheus_port": ("9400", "9400"),
+    "perf_otlp": ("http://collector:4318", "http://collector:4318/v1/metrics"),
     "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom"),
 }
 

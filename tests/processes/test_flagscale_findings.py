@@ -5,12 +5,15 @@ what the processes say that they slept.
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
@@ -179,6 +182,31 @@ def test_the_arguments_of_the_run_are_in_its_header(slow_parts: Run) -> None:
         ITERATIONS,
     )
     assert len(arguments) > 400
+
+
+def test_the_patch_is_what_the_findings_advise_the_host_takes_it_and_compare_says_so(
+    slow_parts: Run, tmp_path: Path
+) -> None:
+    base = slow_parts.directory / "perf"
+    patch = yaml.safe_load(printed("report", base, "--patch"))["train"]["data"]
+    (path,) = base.glob("perf_records_*.jsonl")
+    advised = [change for each in read_report(open_session(path)).findings for change in each.changes]
+    assert patch == yaml.safe_load("\n".join(key for change in advised for key in change.keys))
+    assert patch["async_save"] is True  # loaders, too, where cores are free
+    flags = [f"--{key.replace('_', '-')}" + f" {value}" * (value is not True) for key, value in patch.items()]
+    words = [word for flag in flags for word in flag.split()]
+    run = train(tmp_path, f"sample:{SAMPLE_S}", "--train-iters", ITERATIONS, *words)
+    said = " ".join(printed("compare", base, run.directory / "perf").split())
+    assert f"of what BASE's findings advise NEW has {', '.join(flags)}" in said
+    back = " ".join(printed("compare", base, base).split())
+    assert f"of what BASE's findings advise NEW has not {', '.join(flags)}" in back
+
+
+def printed(*words: object) -> str:
+    command = [sys.executable, "-m", "flagscale_perf", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    assert done.returncode in (0, 3), done.stderr  # 3: a run compared with itself
+    return done.stdout
 
 
 def test_a_slow_stage(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from flagscale_perf.report.server import HEADERS
 from tests.browser import BROWSERS, browser, find_browser
+from tests.captured_runs import evenly, make_late, write_run
 from tests.processes.trainer import trainer, wait_for
 from tests.synthetic import TROUBLED, write
 
@@ -58,16 +59,19 @@ class Server:
                 received += chunk
         return received
 
-    def ask(self, target: str = "/", method: str = "GET", **headers: str | None) -> Answer:
+    def ask(self, target: str = "/", method: str = "GET", body: str = "", **headers: str | None) -> Answer:
         """One request; a header whose value is None is left out."""
         shown = {"Host": self.host, "Connection": "close"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
+        if method == "POST":
+            shown["Content-Length"] = str(len(body))
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in shown.items() if v is not None)]
-        head, _, body = self.send("\r\n".join([*lines, "", ""]).encode("latin-1")).partition(b"\r\n\r\n")
+        sent = "\r\n".join([*lines, "", body]).encode("latin-1")
+        head, _, received = self.send(sent).partition(b"\r\n\r\n")
         first, *rest = head.decode("latin-1").split("\r\n")
         found = (line.split(": ", 1) for line in rest)
-        return Answer(int(first.split()[1]), {name.lower(): value for name, value in found}, body)
+        return Answer(int(first.split()[1]), {name.lower(): value for name, value in found}, received)
 
     def cookie(self) -> str:
         """What the token is exchanged for."""
@@ -172,6 +176,21 @@ HOSTILE: dict[str, tuple[str, str, dict[str, str | None], int]] = {
     "something written": ("/", "POST", {}, 405),
     "something removed": ("/updates", "DELETE", {}, 405),
     "a method of its own": ("/", "EVIL", {}, 405),
+    "a change asked for without a cookie": (
+        "/what-if",
+        "POST",
+        {"Cookie": None, "Origin": "http://HOST"},
+        403,
+    ),
+    "a change asked for by another page": ("/what-if", "POST", {"Origin": "http://evil.example"}, 403),
+    "a change asked for by nobody's page": ("/what-if", "POST", {}, 403),
+    "a change asked for by another site": (
+        "/what-if",
+        "POST",
+        {"Origin": "http://HOST", "Sec-Fetch-Site": "cross-site"},
+        403,
+    ),
+    "a change by its address": ("/what-if", "GET", {}, 405),
     "a preflight": ("/updates", "OPTIONS", {"Origin": "http://evil.example"}, 405),
     "a websocket": (
         "/",
@@ -195,6 +214,20 @@ def test_hostile_requests_get_nothing(server: Server, name: str) -> None:
     assert answer.status == status
     assert b"not for you" not in answer.body and b"<html" not in answer.body
     assert "access-control-allow-origin" not in answer.headers and "set-cookie" not in answer.headers
+
+
+def test_the_page_asks_what_a_change_would_bring(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "perf", make_late(evenly(), 1, 15))
+    with serving(run.parent) as one:
+        own = {"Cookie": one.cookie(), "Origin": f"http://{one.host}"}
+        found = one.ask("/what-if", "POST", "rank=1 forward=peers", **own)
+        assert (found.status, found.body.splitlines()[0]) == (200, b"rank=1 forward=peers  (class A)")
+        refused = one.ask("/what-if", "POST", "forwrd=peers", **own)
+        assert (refused.status, b"did you mean forward?" in refused.body) == (422, True)
+        assert one.ask("/what-if", "POST", "m=16 " * 300, **own).status == 413
+        assert one.ask("/what-if", "POST", "\xff", **own).status == 422
+        assert b'id="what-if"' in one.ask(**own).body
+    assert not (run.parent / "predictions.jsonl").exists(), "it only shows"
 
 
 @pytest.mark.parametrize(
@@ -287,6 +320,22 @@ def test_the_page_follows_the_run_and_a_zoom_outlives_it(tmp_path: Path) -> None
             f"http://{one.host}/",
             f"http://{one.host}/updates",
         }
+        assert tab.seen.complaints == []
+
+
+@pytest.mark.skipif(find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH")
+def test_the_form_of_the_page_shows_the_answer(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "perf", make_late(evenly(), 1, 15))
+    with serving(run.parent) as one, browser() as tab:
+        tab.show(f"http://{one.host}/?token={one.token}", 1440, "light")
+        form = "document.querySelector('#what-if form')"
+        tab.wait_until(lambda: bool(tab.evaluate(f"!!{form}")))
+        tab.evaluate(
+            f"{form}.querySelector('input').value = 'rank=1 forward=peers'; {form}.requestSubmit(); 0"
+        )
+        said = f"{form}.querySelector('pre').textContent"
+        tab.wait_until(lambda: bool(tab.evaluate(said)))
+        assert tab.evaluate(said).startswith("rank=1 forward=peers  (class A)\nmeasured ")
         assert tab.seen.complaints == []
 
 

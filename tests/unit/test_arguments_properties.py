@@ -58,7 +58,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 } | {
     "perf_log_interval": COUNT,
     "perf_log_dir": PATH,
+    "perf_otlp": st.none() | PORT.map("http://collector:{}/v1/metrics".format),
     "perf_run_name": st.none() | KEY,
+    "perf_on_finding": st.none() | st.sampled_from(["tell.sh", "sh -c 'cat >> told'", "a\\ b c"]),
     "perf_columns": st.none() | st.lists(KEY, min_size=1, max_size=5, unique=True).map(",".join),
     "perf_capture_steps": st.none() | st.integers(1, MAX_CAPTURE_STEPS),
     "perf_profile_steps": st.none()

@@ -41,6 +41,12 @@ def check(config: PerfConfig) -> None:
     Schedule.of(options_of(config))
 
 
+def length(config: PerfConfig) -> int:
+    """Steps from a window's first to its last, clean ones and the one with shapes among them."""
+    schedule = Schedule.of(options_of(config))
+    return 0 if schedule is None else schedule.length
+
+
 def begin(models: Any, config: PerfConfig, job: str) -> TrainingProfile | None:
     """The profile of a training, in the monitor's directory; None for a rank that is not profiled.
 

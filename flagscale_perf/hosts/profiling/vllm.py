@@ -2,8 +2,9 @@
 
 vLLM calls `from_environment` in every process that it starts, also those of `vllm serve` (entry point of the
 group `vllm.general_plugins`; VLLM_PLUGINS chooses among these). Where FLAGSCALE_PERF_PROFILE_STEPS names
-steps, the class that stands for a worker gets another `execute_model` and `sample_tokens`, which tell a
-`Profiler` where a step begins and ends. Elsewhere nothing is imported and nothing is patched.
+steps, or FLAGSCALE_PERF_PROFILE_DIR a directory in which somebody may ask for some (`vllm_now`), the class
+that stands for a worker gets another `execute_model` and `sample_tokens`, which tell a `Profiler` where a
+step begins and ends. Elsewhere nothing is imported and nothing is patched.
 
 A step is one call of `execute_model` and the `sample_tokens` that follows it. vLLM does not number its steps;
 here they are counted for each phase (prefill, decode, mixed) on its own, and the first of each, which warms
@@ -143,16 +144,20 @@ class Steps:
         if not number:
             return
         if self._profiler is None:
-            from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
+            self._make(self._options)
+        if self._profiler is not None:
+            self._work = work
+            self._profiler.begin_step(number, work.phase)
 
-            rank = rank_of(self._wrapper)
-            self._is_on = self._options.wants(rank.number)
-            if not self._is_on:
-                return
-            self._described = _described_groups()
-            self._profiler = Profiler(self._wrapper.get_model(), self._options, rank=rank)
-        self._work = work
-        self._profiler.begin_step(number, work.phase)
+    def _make(self, options: ProfileOptions) -> None:
+        """The worker's profiler, if its rank is wanted."""
+        from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
+
+        rank = rank_of(self._wrapper)
+        self._is_on = options.wants(rank.number)
+        if self._is_on:
+            self._described = self._described or _described_groups()
+            self._profiler = Profiler(self._wrapper.get_model(), options, rank=rank)
 
     def _fail(self, error: Exception) -> None:
         self._is_on, self._work = False, None
@@ -213,7 +218,10 @@ class Installation:
     """The patches of one process; see `install`."""
 
     def __init__(self, options: ProfileOptions) -> None:
+        from flagscale_perf.hosts.profiling.vllm_now import StepsOnRequest
+
         self.options = options
+        self._make = Steps if options.is_on else StepsOnRequest
         self._patches = Patches()
         self._workers: list[Steps] = []
         self._import_hook = ImportHook({}, {WORKER_MODULE: self._patch_worker}, _import_failed)
@@ -235,7 +243,7 @@ class Installation:
     def _steps(self, wrapper: Any) -> Steps:
         steps: Steps | None = vars(wrapper).get(_STEPS)
         if steps is None:
-            steps = Steps(self.options, wrapper)
+            steps = self._make(self.options, wrapper)
             setattr(wrapper, _STEPS, steps)
             self._workers.append(steps)
         return steps
@@ -280,10 +288,10 @@ def install(options: ProfileOptions) -> Installation:
 
 
 def from_environment() -> None:
-    """Called by vLLM: profiles if the environment names steps. A mistake in it is reported, and nothing is
-    profiled, as an error of a plug-in would end vLLM.
+    """Called by vLLM: profiles if the environment names steps, and when it is asked to if that names only a
+    directory. A mistake in it is reported, and nothing is profiled, as an error of a plug-in would end vLLM.
     """
-    if not os.environ.get("FLAGSCALE_PERF_PROFILE_STEPS"):
+    if not any(os.environ.get(f"FLAGSCALE_PERF_PROFILE_{name}") for name in ("STEPS", "DIR")):
         return
     try:
         install(ProfileOptions.of())

@@ -12,6 +12,7 @@ from flagscale_perf.profile.analysis.evidence import bounds_of
 from flagscale_perf.profile.analysis.extend import METRICS, load
 from flagscale_perf.profile.analysis.findings import judge
 from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.shares import shares_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.timeline import timeline
 from flagscale_perf.profile.records import NAMES, RowRecord, Sort
@@ -39,6 +40,7 @@ INSTRUMENT = Instrument(
     timeline=timeline,
     compare=compare.compare,
     evidence=bounds_of,
+    shares=shares_of,
     tables=Tables(
         views={"modules": "select * from records.profile_row"},
         words={RowRecord: {"sort": words_of(Sort)}},

@@ -40,7 +40,9 @@ def calls_in(columns: Columns, begin: int, end: int) -> list[CallRecord]:
 
 
 def _whole(values: Sequence[Any]) -> Sequence[Any]:
-    return [round(value) for value in values] if values and isinstance(values[0], float) else values
+    if not any(type(value) is float for value in values):
+        return values
+    return [round(value) if type(value) is float else value for value in values]  # None stays: not known
 
 
 def total(values: Sequence[Any]) -> int:

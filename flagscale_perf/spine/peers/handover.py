@@ -156,6 +156,15 @@ class Source:
             return end.reason
         return None if is_running else UNSAID
 
+    def ask(self, question: str) -> None:
+        """Asks the process something, one line; see `Ring.reply`. Never waits."""
+        with contextlib.suppress(OSError):  # it is gone, or takes no more questions
+            os.write(self.connection, f"{question}\n".encode())
+
+    def answer(self, question: str) -> str | None:
+        """Its answer; None while there is none."""
+        return self.ring.answer_to(question)
+
     @property
     def is_cut_off(self) -> bool:
         """Whether nobody has the other end of the connection: the process has ended, or is about to."""

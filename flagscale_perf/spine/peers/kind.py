@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from flagscale_perf.spine.peers.handover import Source
+
 Owner = TypeVar("Owner")
 Item = TypeVar("Item")
 
@@ -18,6 +20,9 @@ class Fold(Protocol[Item]):
     """
 
     position: int
+
+    def meet(self, source: Source) -> None:
+        """The process itself, which can be asked something. Called once, before anything else."""
 
     def take(self, records: Sequence[Any]) -> list[Item]:
         """Items that the next records complete. Called in every cycle, also without records."""

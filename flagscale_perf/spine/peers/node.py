@@ -207,6 +207,7 @@ class Node(Generic[Owner, Item]):
     def _cycle(self, news: News[Owner, Item], is_last: bool = False) -> None:
         for owner, source in self._arrivals():
             name, fold = self._kind.name_of(owner), self._fold(owner)
+            fold.meet(source)
             if self._request is not None:
                 fold.request(self._request)
             news.owners.append(owner)

@@ -64,7 +64,7 @@ def _keep_given(visit: Visit, has_ended: threading.Event) -> None:
         with contextlib.suppress(OSError):  # no descriptor is left, or too many wait: the next try is later
             if visit.meet():
                 pause_s = PAUSE_S
-                if any(visit.lines()):
+                if _is_drained(visit):
                     break
         if has_ended.is_set():  # a writer may have begun, and not yet run
             last_tries -= 1
@@ -74,3 +74,12 @@ def _keep_given(visit: Visit, has_ended: threading.Event) -> None:
         pause_s = min(pause_s * GROWTH, MAX_PAUSE_S)
     has_ended.wait()
     visit.ring.release()
+
+
+def _is_drained(visit: Visit) -> bool:
+    """Answers the questions of the drain until it is gone; whether it needs the ring no more."""
+    for line in visit.lines():
+        if not (question := line.decode(errors="replace").strip()):
+            return True
+        visit.ring.reply(question)
+    return False

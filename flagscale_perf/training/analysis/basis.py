@@ -15,6 +15,7 @@ from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
+NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
 ITERATION, TOKEN, FLOP = "iteration", "token", "FLOP"
 _NS_PER_US = 1000
 # Of a process, not of a configuration.
@@ -161,3 +162,12 @@ def _without(named: Mapping[str, Any], left_out: Iterable[str]) -> dict[str, Any
     for name in left_out:
         kept.pop(name, None)
     return kept
+
+
+def noise_of(is_rehearsal: bool) -> tuple[float, str]:
+    """Standard deviation between the usual steps of two runs of one configuration, as a share, and in words
+    where that is from.
+    """
+    if is_rehearsal:
+        return REHEARSAL_NOISE, "assumed for rehearsals on a CPU"
+    return NOISE, "assumed for devices"

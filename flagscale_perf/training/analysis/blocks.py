@@ -19,6 +19,7 @@ from flagscale_perf.analysis.blocks import (
     Tile,
 )
 from flagscale_perf.analysis.extremes import STRETCHES
+from flagscale_perf.analysis.offers import table_of
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.facts import devices, facts, run
@@ -73,6 +74,7 @@ def _sections(found: TrainingReport) -> list[Section]:
         f"Phases of rank 0, {found.phases.steps:,} iterations {which}" if found.phases.steps else "Phases"
     )
     sections = [
+        *([] if found.offers is None else [Section("what-if", "What if", "What if", table_of(found.offers))]),
         Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
         Section("trend", "Trend", "Iterations", _trend(found)),
         Section("phases", "Phases", phases, _phases(found), on_screen=bool(found.phases.steps)),

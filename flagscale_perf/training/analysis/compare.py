@@ -19,12 +19,14 @@ from flagscale_perf.analysis.compare.driver import Compared, Units
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis import patch
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
     Basis,
     check_sides,
     choose_basis,
     configuration,
+    noise_of,
 )
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.ledgers import words
@@ -35,7 +37,6 @@ from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 from flagscale_perf.training.utilisation import Scale
 
-NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/reading.md
 SIDES = (BASE, NEW)
 DISTURBED = {  # by finding; throttling is one where it is seen to take time
     "host_short_of_cpu": "{} was short of CPU for {} of the time",
@@ -79,6 +80,7 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
         _charts([report.trend.curves for report in reports], cut, compared.parts, terms.unit),
     )
     remarks = _waiting([name for side in compared.sides for name, _ in side.named()], found, result.culprits)
+    remarks += patch.remark(found[0], [runs[0].facts, runs[cut].facts])
     return replace(result, is_by_iteration=aligned.is_by_iteration, remarks=remarks)
 
 
@@ -113,6 +115,7 @@ def _terms(basis: Basis, is_rehearsal: bool, judge: str, has_phases: bool) -> Te
     whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
     adds_up = "" if judge == MEAN else "; their medians need not add up to the whole's"
     differ = "the runs differ in model, batch or world size"
+    noise, assumed = noise_of(is_rehearsal)
     return Terms(
         ITERATION,
         MAX_STEPS,
@@ -126,8 +129,8 @@ def _terms(basis: Basis, is_rehearsal: bool, judge: str, has_phases: bool) -> Te
         words=words,
         basis=basis.name,
         unit=basis.unit,
-        noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
-        assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
+        noise=noise,
+        assumed=assumed,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from flagscale_perf.analysis.replays import Doubt, Replays
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
@@ -18,6 +19,8 @@ from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.store.decoder import Chunk
 from flagscale_perf.store.run_file import Reading
+from flagscale_perf.training.analysis.asked import Asked, doubt_of
+from flagscale_perf.training.analysis.best import best
 from flagscale_perf.training.analysis.captured import CapturedFold
 from flagscale_perf.training.analysis.findings.anatomy import anatomy_of
 from flagscale_perf.training.analysis.findings.case import TrainingCase
@@ -26,7 +29,7 @@ from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.ledgers import path_of
 from flagscale_perf.training.analysis.overview import overview_of, with_share
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
-from flagscale_perf.training.analysis.replayed import ReplayFold
+from flagscale_perf.training.analysis.replayed import ReplayFold, priced_ledger
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.analysis.tables import (
     CapturedRanks,
@@ -63,6 +66,7 @@ from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.window import StepSums
 
 MAX_CLOCKS = 16  # machines: the file is read again for them
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
@@ -92,7 +96,7 @@ def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
 
     A run that never wrote its end is "running" or "killed" where that can be known, else "not known".
     """
-    fold = _folded(session)
+    fold = folded(session)
     report = fold.report(session.reading, session.state, with_unjudged)
     if report.captured is None or not 1 < len(report.overview.nodes) <= MAX_CLOCKS:
         return report
@@ -101,17 +105,19 @@ def read_report(session: Session, with_unjudged: bool = True) -> TrainingReport:
 
 def read_summary(session: Session) -> Summary:
     """What `perf_summary_*.json` says; as `read_report`."""
-    fold = _folded(session)
-    return fold.summary(session.state)
+    return folded(session).summary(session.state)
 
 
-def _folded(session: Session) -> RunFold:
+def folded(session: Session) -> RunFold:
+    """All records of a session. Raises PerfError if it cannot be read."""
     fold = RunFold(session.header)
     for part in session.chunks({StepRecord, PhaseRecord, IntervalRecord}, BESIDE, [fold]):
         if isinstance(part, Chunk):
             fold.add_many(part)
         else:
             fold.add(part)
+    if fold.has_captured:
+        fold.doubt = doubt_of(session)
     return fold
 
 
@@ -155,7 +161,11 @@ class _Waiting:
 
 
 class RunFold:
-    """Folds the records of one run; a report can be had at any time."""
+    """Folds the records of one run; a report can be had at any time.
+
+    Attributes:
+        doubt: what is known of predictions for it.
+    """
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header whose session id is none."""
@@ -165,6 +175,7 @@ class RunFold:
         self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
         self._replayed = ReplayFold(RunFacts.of(header.facts))
         self._captured = CapturedFold(RunFacts.of(header.facts))
+        self.doubt = Doubt()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
@@ -257,7 +268,10 @@ class RunFold:
         summary = self.summary(state)
         rated, since = self._totals.rated, summary.settled.first_iteration or 0
         facts = RunFacts.of(self._header.facts)
-        ledgers, path = self._replayed.result(self._totals.ledgers.result(since))
+        ledgers, replays = self._totals.ledgers.result(since), self.replays()
+        asked = None if replays is None else Asked(replays, self.doubt)
+        if replays is not None and (facts.pipeline_parallel or 1) > 1:
+            ledgers = [priced_ledger(one, replays) for one in ledgers]
         report = TrainingReport(
             overview=with_share(
                 overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -271,7 +285,7 @@ class RunFold:
             ranks=self._ranks.result(self._totals.ranks, Scale.of(facts).world_size),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             ledgers=ledgers,
-            critical_path=None if path is None else path_of(path, ledgers),
+            critical_path=None if asked is None else path_of(asked.path, ledgers),
             captured=self._captured_ranks(),
             memory=_memory(summary),
             hardware=summary.hardware,
@@ -286,15 +300,42 @@ class RunFold:
             rated.steps,
             rated.iteration_ns / NS_PER_S,
             anatomy_of(ledgers) or self._signals.anatomy(since),
-            stage_gains=self._replayed.stage_gains,
+            asked=asked,
             facts=facts,
             options=PerfConfig.of(self._header.config),
         )
+        if asked is not None and with_unjudged:
+            case = replace(case, report=replace(report, offers=best(asked, facts)))
         return find(case, with_unjudged)
+
+    @property
+    def has_captured(self) -> bool:
+        """Whether there are captured steps."""
+        return self._replayed.has_steps
+
+    def replays(self) -> Replays | None:
+        """The captured steps; None where there are none that can be replayed, and `why_not`."""
+        return self._replayed.replays(self.pauses_ns())
+
+    @property
+    def why_not(self) -> str:
+        """Why captured steps are not replayed; "" where they are, or where there are none."""
+        return self._replayed.why_not
+
+    @property
+    def rated(self) -> StepSums:
+        """The steps that rates are made of, added up."""
+        self._take_all()
+        return self._totals.rated
+
+    def pauses_ns(self) -> dict[str, float]:
+        """By name, what stands between two steps now and then, per step."""
+        pauses_ns = {"checkpoint": self.rated.checkpoint_ns, "evaluation": self.rated.eval_ns}
+        return {name: ns / max(1, self.rated.steps) for name, ns in pauses_ns.items() if ns}
 
     def _captured_ranks(self) -> CapturedRanks | None:
         found = self._captured.result()
-        return None if found is None else replace(found, not_replayed=self._replayed.why_not)
+        return None if found is None else replace(found, not_replayed=self.why_not)
 
     def _add_captured(self, record: NodeRecord | CaptureRecord | CapturedRecord) -> None:
         for fold in (self._replayed, self._captured):

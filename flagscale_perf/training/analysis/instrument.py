@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.training.analysis import blocks, compare, history, pairs, run_blocks
+from flagscale_perf.training.analysis import blocks, compare, history, pairs, patch, run_blocks
 from flagscale_perf.training.analysis.changeable import ChangeableRun
 from flagscale_perf.training.analysis.evidence import bounds_of
 from flagscale_perf.training.analysis.fold import read_report
@@ -20,6 +20,7 @@ INSTRUMENT = Instrument(
     trees=pairs.compare_trees,
     runs=run_blocks.listed,
     live=LiveRun,
+    patch=patch.text_of,
     evidence=bounds_of,
     replayable=ChangeableRun,
     timeline=timeline,

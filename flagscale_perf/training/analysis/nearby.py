@@ -10,17 +10,17 @@ from pathlib import Path
 from statistics import NormalDist, stdev
 
 from flagscale_perf.analysis.compare import student
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.store.run_file import RunFile
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE
+from flagscale_perf.training.analysis.basis import noise_of
 from flagscale_perf.training.analysis.settings import differing, is_seed, settings_of
 from flagscale_perf.training.analysis.steps import read_steps
 from flagscale_perf.training.facts import RunFacts
 
 WARMUP = 5  # iterations that say nothing of a usual step
-MIN_RUNS, MAX_RUNS, MAX_FILES = 3, 8, 64
+MIN_RUNS, MAX_RUNS, MAX_FILES, MAX_BYTES = 3, 8, 64, 16 << 20  # of a file: longer ones take too long
 _RUNS = "perf_records_*.jsonl"
 _NO_SETTINGS = {"train_iters", "exit_interval", "exit_duration_in_mins"}  # how long a run is
 _PROBABILITY = 0.975
@@ -40,21 +40,24 @@ def drift_of(session: Session, facts: RunFacts) -> tuple[float, str]:
     if len(alike) >= MIN_RUNS:
         wider = student.quantile(_PROBABILITY, len(alike) - 1) / NormalDist().inv_cdf(_PROBABILITY)
         return wider * stdev(alike), f"{len(alike)} runs of this configuration"
-    if facts.rehearsal:
-        return REHEARSAL_NOISE, "assumed for rehearsals on a CPU"
-    return NOISE, "assumed for devices"
+    return noise_of(facts.rehearsal)
 
 
 def _alike(session: Session, facts: RunFacts) -> Iterator[float]:
     """The usual steps of this run and of those nearby that are configured as it is."""
     own = settings_of(session.header, facts)
+    if session.size_bytes > MAX_BYTES:
+        return
     with contextlib.suppress(PerfError):
         yield usual_ns(session)
     for path in islice(_near(session.path.parent), MAX_FILES):
-        with contextlib.suppress(PerfError):
-            other = Session([RunFile(path)])
-            if path in session.paths or other.instrument != session.instrument:
+        with contextlib.suppress(PerfError, OSError):
+            if path.stat().st_size > MAX_BYTES:
                 continue
+            if path in session.paths:
+                continue
+            other = open_session(path)
+            other.check(session.instrument, "")
             differ = differing([own, settings_of(other.header, RunFacts.of(other.header.facts))])
             if all(is_seed(name) or name in _NO_SETTINGS for name in differ):
                 yield usual_ns(other)

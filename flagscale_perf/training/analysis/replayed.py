@@ -20,7 +20,6 @@ from flagscale_perf.analysis.replays import (
     RankStep,
     Replays,
     engine,
-    together,
 )
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import SURE_STEPS, median_within
@@ -33,7 +32,7 @@ from flagscale_perf.training.phases import AGREEMENT, GROUPS, NUMBER_OF, ONE_F_O
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
-MAX_STEPS = 64  # of a window
+MAX_STEPS, MAX_WINDOWS = 64, 4  # of a window; of a run
 MAX_PARTS = 6_000_000  # of all steps that are kept: 300 MB while they are replayed, some seconds
 BESIDE = 0.5  # of what the stage waits: a gain between nothing and less than this is beside the path
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
@@ -86,36 +85,39 @@ class StageGains(NamedTuple):
 
     Attributes:
         stage: the one that works the longest.
-        even: if each pass takes as long on every stage as the mean of all.
+        even: if each pass takes as long on every stage as the mean of all; `even_within`: between which two
+            shares that lies.
         alone: if those of this one take as long as the mean of the others.
     """
 
     stage: int
     even: float
+    even_within: tuple[float, float]
     alone: float
 
 
+class _Window(NamedTuple):
+    """Steps that were captured together, by iteration and rank; `is_asked`: somebody asked for them."""
+
+    is_asked: bool
+    steps: dict[int, dict[int, Kept]]
+
+
 class ReplayFold:
-    """Keeps the first captured steps of a window; those of the last window that can be replayed count.
+    """Keeps the first captured steps of the last windows.
 
     Attributes:
         why_not: why captured steps are not replayed; "" where they are, or where there are none.
-        stage_gains: of the last steps that were replayed; None where these are too few to tell.
     """
 
-    def __init__(self, facts: RunFacts, also_without_pipeline: bool = False) -> None:
-        """`facts` of the run. Without a pipeline the ledger itself says what a late rank costs."""
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run."""
         self._facts, self._ranks = facts, facts.world_size or 0
-        self._is_kept = also_without_pipeline or (facts.pipeline_parallel or 1) > 1
         self._stages: dict[int, int] = {}
         self._hosts: dict[int, str] = {}
-        self._kept: dict[int, dict[int, Kept]] = {}  # by iteration and rank
+        self._windows: list[_Window] = []
         self._parts = 0
-        self._is_new = False
         self.why_not = ""
-        self.stage_gains: StageGains | None = None
-        self._path: PathTimes | None = None
-        self._gains: dict[tuple[tuple[int, ...], int], list[Gain]] = {}
 
     def node(self, record: NodeRecord) -> None:
         """The places of more ranks."""
@@ -125,82 +127,65 @@ class ReplayFold:
     def window(self, record: CaptureRecord) -> None:
         """The next window of captured steps."""
         last = min(record.iteration, record.first_iteration + MAX_STEPS)
-        self._kept = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
-        self._parts = 0
+        steps: dict[int, dict[int, Kept]] = {each: {} for each in range(record.first_iteration, last + 1)}
+        self._windows.append(_Window(not record.why, steps))
+        if len(self._windows) > MAX_WINDOWS:
+            self._leave_out(self._windows.pop(0).steps, 0)
 
     def add(self, record: CapturedRecord) -> None:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
-        if self._is_kept and record.iteration in self._kept and is_sound(record):
-            step = self._kept[record.iteration]
+        steps = self._windows[-1].steps if self._windows else {}
+        if record.iteration in steps and is_sound(record):
+            step = steps[record.iteration]
             if record.rank in step:  # a damaged file may have it twice
                 return
             texts = (" ".join(map(str, numbers)) for numbers in (record.marks[::2], record.marks[1::2]))
             step[record.rank] = Kept(record.start_ns, record.train_step_ns, *texts)
-            self._is_new = True
             self._parts += len(record.marks) // 2
+            while self._parts > MAX_PARTS and len(self._windows) > 1:
+                self._leave_out(self._windows.pop(0).steps, 0)
             while self._parts > MAX_PARTS:
-                self._leave_out(max(iteration for iteration, step in self._kept.items() if step))
+                self._leave_out(steps, max(iteration for iteration, step in steps.items() if step))
 
     @property
-    def kept(self) -> Mapping[int, Mapping[int, Kept]]:
-        """The steps of the window, by iteration and rank."""
-        return self._kept
+    def has_steps(self) -> bool:
+        """Whether there are captured steps."""
+        return any(any(one.steps.values()) for one in self._windows)
 
-    def _leave_out(self, first: int) -> None:
-        """The steps of the window from that one on: the job is too large."""
-        self._parts -= sum(one.codes.count(" ") + 1 for one in self._kept[first].values())
-        self._kept = {iteration: step for iteration, step in self._kept.items() if iteration < first}
+    def _leave_out(self, steps: dict[int, dict[int, Kept]], first: int) -> None:
+        """The steps of a window from that one on: the job is too large."""
+        for iteration in [each for each in steps if each >= first]:
+            self._parts -= sum(one.codes.count(" ") + 1 for one in steps.pop(iteration).values())
 
-    def result(self, ledgers: Sequence[Ledger]) -> tuple[list[Ledger], PathTimes | None]:
-        """The ledgers, each late unit priced by what the whole job gains where captured steps tell; and the
-        path of all these steps, None where there are none that can be replayed.
+    def replays(self, pauses_ns: Mapping[str, float] | None = None) -> Replays | None:
+        """The captured steps of the last window that was asked for, or else of the last one, and where these
+        cannot be replayed of one before; the windows before that tell what a rank took earlier. None where
+        there is none. `pauses_ns`: see `Layout`.
         """
-        judged = {
-            (row.ranks, PHASES.index(row.phase)) for one in ledgers for row in one.late if is_judged(row)
-        }
-        if self._is_new or not judged <= self._gains.keys():
-            self._replay(judged)
-        self._is_new = False
-        return [self._price(one) for one in ledgers], self._path
-
-    def _replay(self, judged: set[tuple[tuple[int, ...], int]]) -> None:
-        replays = self.replays()
-        if replays is not None:
-            if self._is_new or self._path is None:
-                self._path, self._gains = together(replays.paths()), {}
-                self.stage_gains = _stage_gains(replays, self._path)
-            for ranks, phase in judged - self._gains.keys():
-                self._gains[ranks, phase] = replays.gains(ranks, phase)
-
-    def replays(
-        self,
-        pauses_ns: Mapping[str, float] | None = None,
-        before: Mapping[int, Mapping[int, Kept]] | None = None,
-    ) -> Replays | None:
-        """The steps that are kept, to be replayed; None where they cannot be. `pauses_ns`: see `Layout`;
-        `before`: steps of earlier windows.
-        """
-        found, steps = engine(), [*steps_of({**(before or {}), **self._kept})]
-        if found is None or not steps or len(self._stages) != self._ranks:
+        self.why_not, windows = "", [one for one in self._windows if any(one.steps.values())]
+        stages = self._stages or ({0: 0} if self._ranks == 1 else {})
+        if len(stages) != self._ranks:
             return None
-        try:
-            layout = layout_of(self._facts, self._stages, self._hosts)
-            since = min(self._kept)
-            replays = found.replays_of(layout._replace(pauses_ns=pauses_ns or {}, since=since), steps)
-        except NotKnownError as error:
-            self.why_not = str(error)
-            return None
-        self.why_not = ""
-        return replays
+        layout = layout_of(self._facts, stages, self._hosts or {0: ""})._replace(pauses_ns=pauses_ns or {})
+        for window in sorted(windows, key=lambda one: (one.is_asked, min(one.steps)), reverse=True):
+            since = min(window.steps)
+            before = {at: step for one in windows for at, step in one.steps.items() if at < since}
+            if steps := [*steps_of({**before, **window.steps})]:
+                try:
+                    found = engine()
+                    return None if found is None else found.replays_of(layout._replace(since=since), steps)
+                except (NotKnownError, ImportError) as error:  # without numpy there is no engine
+                    self.why_not = self.why_not or str(error)
+        return None
 
-    def _price(self, ledger: Ledger) -> Ledger:
-        late = [
-            priced(row, ledger.steps, self._gains.get((row.ranks, PHASES.index(row.phase)), ()))
-            if is_judged(row)
-            else row
-            for row in ledger.late
-        ]
-        return replace(ledger, late=late)
+
+def priced_ledger(ledger: Ledger, replays: Replays) -> Ledger:
+    """Each late unit that captured steps of a pipeline can tell of, priced by what the whole job gains."""
+
+    def price(row: LateRow) -> LateRow:
+        return priced(row, ledger.steps, replays.gains(row.ranks, PHASES.index(row.phase)))
+
+    return replace(ledger, late=[price(row) if is_judged(row) else row for row in ledger.late])
 
 
 def is_judged(row: LateRow) -> bool:
@@ -270,6 +255,8 @@ def layout_of(facts: RunFacts, stages: Mapping[int, int], clocks: Mapping[int, s
         layers=layers_of(facts, chunks),
         data_parallel=facts.data_parallel or 0,
         exchanges=_EXCHANGES,
+        recompute=str(arguments.get("recompute_granularity") or "none"),
+        micro_batch=facts.micro_batch_size or 0,
     )
 
 
@@ -330,17 +317,22 @@ def _part(phase: int, ended_by: int) -> Part:
     return Part(kind if phase == of else Kind.WORK, phase)
 
 
-def _stage_gains(replays: Replays, path: PathTimes) -> StageGains | None:
-    """By a usual rank of each stage: of two, one of which may be late, the other."""
+def stage_gains(replays: Replays, path: PathTimes) -> StageGains | None:
+    """By a usual rank of each stage: of two, one of which may be late, the other. None below two stages, and
+    where the steps are too few to tell.
+    """
     works: dict[int, list[int]] = defaultdict(list)
     for rank, stage in path.stages.items():
         works[stage].append(sum(path.own_ns[rank, phase] for phase in _WORK))
     work = {stage: sorted(of_ranks)[(len(of_ranks) - 1) // 2] for stage, of_ranks in works.items()}
+    if len(work) < 2:
+        return None
     slowest = max(work, key=lambda stage: work[stage])
     own = [rank for rank, stage in path.stages.items() if stage == slowest]
-    others = path.stages.keys() - own
-    both = replays.levelled(path.stages, path.stages), replays.levelled(own, others)
-    if min(map(len, both)) < SURE_STEPS:
-        return None
+    both = replays.levelled(path.stages, path.stages), replays.levelled(own, path.stages.keys() - own)
     step_ns = path.total_ns / path.steps
-    return StageGains(slowest, *(median([gain.gain_ns / step_ns for gain in gains]) for gains in both))
+    even, alone = ([gain.gain_ns / step_ns for gain in gains] for gains in both)
+    within = median_within(even)
+    if within is None or len(alone) < SURE_STEPS:
+        return None
+    return StageGains(slowest, median(even), within, median(alone))

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
+from flagscale_perf.analysis.replays import Offer
 from flagscale_perf.analysis.rules import IN_JOB, Finding
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
@@ -212,6 +213,7 @@ class TrainingReport:
             `tables.in_json` makes them.
         critical_path: of captured steps of a pipeline.
         captured: every rank in captured steps.
+        offers: the changes that would gain the most, by a replay of these; None where they are not replayed.
     """
 
     overview: Overview
@@ -232,6 +234,7 @@ class TrainingReport:
     ledgers: list[Ledger] = field(default_factory=list)
     critical_path: CriticalPath | None = None
     captured: CapturedRanks | None = None
+    offers: list[Offer] | None = None
 
     @property
     def rates(self) -> Rates:

@@ -37,6 +37,7 @@ _FIGURES = {
     "findings",
     "first_finding",
     "skipped_lines",
+    "loss",
     *_COUNTS,
     *_RATES,
 }
@@ -59,6 +60,7 @@ class Run:
         iteration_ms: of a mean one, after the first.
         intervals, suspect_intervals: the mean MFU is of the former without the latter.
         goodput: ETTR.
+        loss: the last that the host logged.
         findings: how many; None where they were not looked for.
         first_finding: title of the costliest.
         skipped_lines: lines that are no records; None where the file was not read whole.
@@ -92,6 +94,7 @@ class Run:
     beside: list[str]
     page: str | None
     settings: dict[str, Any]
+    loss: float | None = None
 
     @property
     def values(self) -> Mapping[str, Any]:
@@ -216,7 +219,9 @@ def _read(
         figures, points = listing.row(session, lambda: _of_records(session))
     else:
         figures, points = _of_summary(summary)
-    return Run(**known, **figures), points if listing.is_drawn else {}
+    losses = [row[1] for row in points.get("loss", ()) if row[1] is not None]
+    loss = losses[-1] if losses else None
+    return Run(**known, **figures, loss=loss), points if listing.is_drawn else {}
 
 
 def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:

@@ -53,6 +53,7 @@ FIGURES_OF_RUNS = {  # a figure of `training.figures` each: title, unit
     "tflops_per_gpu": ("TFLOPS per GPU", ""),
     "mfu": ("MFU", "share"),
     "memory_peak_gb": ("Memory", "GB"),
+    "loss": ("Loss", ""),
 }
 _FROM_ZERO = {"memory_peak_gb"}
 
@@ -104,6 +105,9 @@ def trend(found: TrainingReport) -> Series:
             ],
         ),
         Panel("Tokens per second", "", [_line(points, "Tokens per second", "green", "tokens_per_s")]),
+        Panel("Loss", "", [_line(points, "Loss", "purple", "loss")]),
+        Panel("Gradient norm", "", [_line(points, "Gradient norm", "orange", "grad_norm")]),
+        Panel("Learning rate", "", [_line(points, "Learning rate", "grey", "learning_rate")]),
         Panel(
             "Pauses",
             "s",

@@ -134,8 +134,8 @@ class PathRow:
 
     Attributes:
         phase: where it passes.
-        cause: "as the others" of its stage, "more work", "slower", "longer" (which of the two is not known),
-            "waits" (for whom is not known) or "transfer".
+        cause: "usual work", no longer than the others of its stage take, "more work", "slower", "longer"
+            (which of the two is not known), "waits" (for whom is not known) or "transfer".
         step_ms, share: in a mean step, and as a share of it.
         slope: how much longer a step is for each millisecond more of this rank in this phase.
     """

@@ -67,6 +67,9 @@ ALWAYS: dict[str, Order] = {
     "sm_clock_mhz": itemgetter("sm_clock_mhz"),
     "temperature_c": itemgetter("temperature_c"),
     "tokens_per_joule": _efficiency,
+    "loss": itemgetter("loss"),
+    "grad_norm": itemgetter("grad_norm"),
+    "learning_rate": itemgetter("learning_rate"),
 }
 WAITS = {name: _ratio(name.replace("_ms", "_ns"), "steps") for name in ("bubble_ms", "imbalance_ms")}
 PAUSES: dict[str, Order] = {"eval_ms": itemgetter("eval_ns"), "checkpoint_ms": itemgetter("checkpoint_ns")}

@@ -75,6 +75,11 @@ class Book(NamedTuple):
     left_out: int
     is_whole: bool
 
+    @property
+    def has_expert_work(self) -> bool:
+        """Whether it is known what experts have to do."""
+        return any(load.expert_flops for step in self.steps for load in step.loads or ())
+
     def own_phases(self) -> list[int]:
         """The phases in which a unit can be late by its own doing."""
         return sorted({way.phase for way in self.ways} - WAITING)

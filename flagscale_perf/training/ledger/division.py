@@ -27,6 +27,7 @@ KNOWN = Limit(
 CONSTANT = Limit(
     0.3, "share", "ours: of a micro-batch's time, what does not grow with it, at most, where no steps tell"
 )
+BACKWARD_FLOPS = 2  # of the forward pass's, at least: recomputed ones come on top
 OUTLIER, LEAST_NS = 4.0, 10_000  # scatters from the line, and at least so much: what else happens in a step
 ALIKE = 1e-4  # of a micro-batch's work: steps that differ by no more say nothing
 BLOCKS = 10  # of the steps; the slope's error is from leaving each out once
@@ -147,7 +148,11 @@ class _Sums(NamedTuple):
 class Division:
     """Of the lateness in a stage's steps."""
 
-    def __init__(self, book: Book, lateness: Lateness) -> None:
+    def __init__(self, book: Book, lateness: Lateness, may_assume: bool = True) -> None:
+        """`may_assume`: whether time can be taken to go with FLOPs where no steps tell: not where experts get
+        tokens of other ranks, and nobody has counted how many.
+        """
+        self._may_assume = may_assume
         self._points = _points_of(book, lateness)
         self._steps = max(1, len(book.steps))
         self._lines = {place: self._line_of(points) for place, points in self._points.items()}
@@ -169,10 +174,13 @@ class Division:
         of_passes_ns = sum(point.of_passes_ns for point in points)
         flops = sum(point.load.more_flops * point.load.usual_passes for point in points)
         speed = self._speed_of(place)
-        explained_ns = (of_passes_ns + ns * flops for ns in (speed.ns, speed.least_ns, speed.most_ns))
+        if speed is None and flops:
+            return None
+        ns, *both_ns, source = speed or (0.0, 0.0, 0.0, None)
+        explained_ns = (of_passes_ns + each * flops for each in (ns, *both_ns))
         share, *ends = (min(1.0, max(0.0, ns / max(1, longer_ns))) for ns in explained_ns)
-        kind = _kind_of(of_passes_ns, speed.ns * flops, any(each.load.expert_flops for each in points))
-        return Part(share, min(ends), max(ends), ratio, speed.source if flops else None, kind)
+        kind = _kind_of(of_passes_ns, ns * flops, any(each.load.expert_flops for each in points))
+        return Part(share, min(ends), max(ends), ratio, source if flops else None, kind)
 
     def _known_of(self, place: Place, steps: Collection[int]) -> list[_Point]:
         """The unit's points in these steps; none where its work is known in less than half of them."""
@@ -198,11 +206,12 @@ class Division:
             return
         unit, at = _who(most)
         ratio = mean([each.ratio for each in most])
-        for phase in COMPUTING:
-            times_ns = [self._usual_of_all_ns(each.at, phase) for each in most]
-            values = [(each.at, each.more, ns) for each, ns in zip(most, times_ns, strict=True)]
-            speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN)
-            speed = speed or _assumed(sum(times_ns) / sum(each.flops for each in most))
+        flops = sum(each.flops for each in most)
+        times_ns = [[self._usual_of_all_ns(each.at, phase) for each in most] for phase in COMPUTING]
+        assumed = _assumed_of_both(*(sum(of_phase_ns) / flops for of_phase_ns in times_ns))
+        for phase, of_phase_ns, speed_if in zip(COMPUTING, times_ns, assumed, strict=True):
+            values = [(each.at, each.more, ns) for each, ns in zip(most, of_phase_ns, strict=True)]
+            speed = _speed_by(self._line(values, ALIKE * whole / len(most)), OWN) or speed_if
             if speed.least_ns > speed.ns / 2:
                 ns, least_ns, most_ns = (round(each * whole) for each in speed[:3])
                 yield Inside(unit, phase, ns, least_ns, most_ns, at, ratio, speed.source)
@@ -210,7 +219,8 @@ class Division:
     def explained(self, place: Place) -> dict[int, int]:
         """How much longer more work makes a unit's phase, by the step's place; nothing where not known."""
         points = self._points.get(place, [])
-        ns = self._speed_of(place).ns if points else 0.0
+        speed = self._speed_of(place) if points else None
+        ns = speed.ns if speed else 0.0
         return {
             point.at: round(point.of_passes_ns + ns * point.load.more_flops * point.load.usual_passes)
             for point in points
@@ -220,12 +230,12 @@ class Division:
         columns = [column for column, way in enumerate(self._book.ways) if way.phase == phase]
         return median(sum(row[column] for column in columns) for row in self._book.steps[at].own_ns)
 
-    def _speed_of(self, place: Place) -> Speed:
+    def _speed_of(self, place: Place) -> Speed | None:
         unit, phase = place
         usual_ns = self._usual_ns(place)
         own, peers = _speed_by(self._lines[place], OWN), _speed_by(self._together(phase, unit), PEERS)
         if own is None or peers is None:
-            return own or peers or _assumed(usual_ns)
+            return own or peers or (_assumed(usual_ns) if self._may_assume else None)
         own_is_known, peers_are_known = (
             each.most_ns - each.ns <= KNOWN.value * usual_ns for each in (own, peers)
         )
@@ -315,10 +325,19 @@ def _who(most: Sequence[_Busiest]) -> tuple[int | None, list[int]]:
     return unit if is_one else None, [each.at for each in most if each.unit == unit]
 
 
-def _assumed(usual_ns: float) -> Speed:
+def _assumed(usual_ns: float, at_least_ns: float = math.inf) -> Speed:
     """What one FLOP more takes where one takes so long, and no steps tell."""
-    least_ns = (1 - CONSTANT.value) * usual_ns
+    least_ns = min((1 - CONSTANT.value) * usual_ns, at_least_ns)
     return Speed((least_ns + usual_ns) / 2, least_ns, usual_ns, ASSUMED)
+
+
+def _assumed_of_both(forward_ns: float, backward_ns: float) -> tuple[Speed, Speed]:
+    """The same of both passes. The backward pass has twice the FLOPs at least: what the forward pass takes
+    beyond half of it is none. If both take as long beside FLOPs, all that one takes longer is FLOPs.
+    """
+    most_ns = min(forward_ns, backward_ns / BACKWARD_FLOPS)
+    alike_ns = max(0.0, backward_ns - forward_ns) / (BACKWARD_FLOPS - 1)
+    return _assumed(most_ns, alike_ns), _assumed(backward_ns, BACKWARD_FLOPS * alike_ns)
 
 
 def _sums(x: float, y: float) -> _Sums:

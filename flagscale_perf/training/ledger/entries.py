@@ -14,6 +14,8 @@ from flagscale_perf.training.ledger.naming import Late
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.sample import Step as CommonStep
 
+OwnLateness = Mapping[Place, Mapping[int, int]]  # see `naming.own_lateness`
+
 BLOCK = 5  # steps; what lies further apart is taken to be independent
 
 
@@ -65,16 +67,25 @@ class Uneven(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """What it costs that the last of several comes last in a phase, and of that the unit that costs most."""
+    """What it costs that the last of several comes last in a phase.
+
+    Attributes:
+        total_ns: by how much it takes longer than a usual one.
+        most_ns: of that the unit that costs most.
+        gain_ns: of that, what a step gains without it: the one before the last comes then.
+    """
 
     total_ns: int
     most_ns: int
+    gain_ns: int
 
 
-def entries_of(book: Book, late: Sequence[Late], speeds: Mapping[int, Speed]) -> tuple[Entries, Uneven]:
-    """What uneven batches cost is told apart where it is surely more than nothing."""
+def entries_of(
+    book: Book, late: Sequence[Late], own: OwnLateness, speeds: Mapping[int, Speed]
+) -> tuple[Entries, Uneven]:
+    """What uneven batches cost is told apart where it is surely more than nothing. `own`: of the late."""
     if speeds:
-        entries = Entries(book, late, speeds)
+        entries = Entries(book, late, own, speeds)
         cost_ns, spread_ns = sum(entries.uneven_ns), spread_of(entries.uneven_ns)
         low, high = (
             sum(getattr(speed, name) for speed in speeds.values()) / sum(each.ns for each in speeds.values())
@@ -84,7 +95,7 @@ def entries_of(book: Book, late: Sequence[Late], speeds: Mapping[int, Speed]) ->
         if least_ns > 0:
             most_ns = round(cost_ns * high + DEVIATIONS * spread_ns)
             return entries, Uneven(cost_ns, least_ns, most_ns, sum(ns > 0 for ns in entries.uneven_ns))
-    return Entries(book, late, {}), Uneven()
+    return Entries(book, late, own, {}), Uneven()
 
 
 def spread_of(steps_ns: Sequence[int]) -> float:
@@ -102,12 +113,15 @@ class Entries:
         late_ns, common: as in `Ledger`.
     """
 
-    def __init__(self, book: Book, late: Sequence[Late], speeds: Mapping[int, Speed]) -> None:
+    def __init__(
+        self, book: Book, late: Sequence[Late], own: OwnLateness, speeds: Mapping[int, Speed]
+    ) -> None:
         self.base_ns: dict[int, int] = defaultdict(int)
         self.exchange_ns: dict[int, int] = defaultdict(int)
         self.uneven_ns: list[int] = []
         self.in_turns_ns: list[int] = []
         self._turns_ns: dict[int, dict[int | None, int]] = defaultdict(lambda: defaultdict(int))
+        self._turns_gain_ns: dict[int, int] = defaultdict(int)
         self.late_ns = 0
         self._speeds = speeds
         self.common: list[CommonStep] = []
@@ -116,14 +130,25 @@ class Entries:
         self._units = book.units if book.is_whole else [()]
         self._own_ns: list[dict[int, int]] = [defaultdict(int) for _ in self._units]
         self._waits_ns: list[dict[int, list[int]]] = [defaultdict(lambda: [0] * 4) for _ in self._units]
-        late_at: dict[int, set[Place]] = defaultdict(set)
+        late_at: dict[int, dict[Place, int | None]] = defaultdict(dict)
         for one in late:
             for at in one.at:
-                late_at[at].add(one.place)
+                late_at[at][one.place] = own.get(one.place, {}).get(at)
         for at, step in enumerate(book.steps):
-            self._add(step, late_at[at])
+            self._add(step, self._shares(step, late_at[at]))
 
-    def _add(self, step: Step, late: set[Place]) -> None:
+    def _shares(self, step: Step, late: Mapping[Place, int | None]) -> dict[Place, float]:
+        """Of late units the part of their lateness that is their own, of all cuts together."""
+        found = {}
+        for (unit, phase), own_ns in late.items():
+            row = step.beyond_ns[step.units.index(unit)] if unit in step.units else []
+            beyond_ns = sum(
+                max(0, ns) for way, ns in zip(self._book.ways, row, strict=False) if way.phase == phase
+            )
+            found[unit, phase] = 1.0 if own_ns is None else min(1.0, max(0, own_ns) / max(1, beyond_ns))
+        return found
+
+    def _add(self, step: Step, late: Mapping[Place, float]) -> None:
         phases_ns = [0] * len(PHASES)
         more_ns = surplus_of(self._book, step, self._speeds, late) if self._speeds else None
         uneven_ns = in_turns_ns = 0
@@ -141,13 +166,14 @@ class Entries:
                 ]
             arrivals = list(map(sum, rows))
             order = sorted(weighed(len(rows), step.others), key=arrivals.__getitem__)
-            usual = order[(len(order) - 1) // 2]
+            usual, lead_ns = order[(len(order) - 1) // 2], arrivals[order[-1]] - arrivals[order[-2]]
             uneven_ns += whole_ns - late_ns - arrivals[order[-1]]
             in_turns_ns += arrivals[order[-1]] - arrivals[usual]
             for column, own_ns, last_ns in zip(columns, rows[usual], rows[order[-1]], strict=True):
                 phases_ns[self._book.ways[column].phase] += own_ns
                 self.base_ns[self._book.ways[column].phase] += own_ns
                 self._turns_ns[self._book.ways[column].phase][step.units[order[-1]]] += last_ns - own_ns
+                self._turns_gain_ns[self._book.ways[column].phase] += max(0, min(last_ns - own_ns, lead_ns))
             phase, wait_ns = self._book.waits[cut], step.wait_ns[last][cut]
             phases_ns[phase] += wait_ns
             self.exchange_ns[phase] += wait_ns
@@ -175,7 +201,7 @@ class Entries:
     def turns(self) -> dict[str, Turns]:
         """By the phase in which the last one takes longer than a usual one; all of them are `in_turns_ns`."""
         return {
-            PHASES[phase]: Turns(sum(by_unit.values()), max(by_unit.values()))
+            PHASES[phase]: Turns(sum(by_unit.values()), max(by_unit.values()), self._turns_gain_ns[phase])
             for phase, by_unit in self._turns_ns.items()
         }
 
@@ -190,11 +216,14 @@ class Entries:
             for ranks, own_ns, waits_ns in zip(self._units, self._own_ns, self._waits_ns, strict=True)
         ]
 
-    def _without(self, step: Step, row: int, columns: Sequence[int], late: set[Place]) -> list[int]:
+    def _without(
+        self, step: Step, row: int, columns: Sequence[int], late: Mapping[Place, float]
+    ) -> list[int]:
         own, beyond, unit = step.own_ns[row], step.beyond_ns[row], step.units[row]
-        if not late:
+        if not late or unit is None:
             return [own[column] for column in columns]
+        shares = [late.get((unit, self._book.ways[column].phase), 0.0) for column in columns]
         return [
-            own[column] - (max(0, beyond[column]) if (unit, self._book.ways[column].phase) in late else 0)
-            for column in columns
+            own[column] - round(share * max(0, beyond[column]))
+            for column, share in zip(columns, shares, strict=True)
         ]

@@ -16,8 +16,15 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import CAUSE
 from flagscale_perf.training.ledger.book import Book, Lateness, book_of, lateness_of
 from flagscale_perf.training.ledger.division import DEVIATIONS, EXPERTS, Division, Inside, Part
-from flagscale_perf.training.ledger.entries import Turns, Uneven, UnitTimes, entries_of, spread_of
-from flagscale_perf.training.ledger.naming import Late, late_units
+from flagscale_perf.training.ledger.entries import (
+    OwnLateness,
+    Turns,
+    Uneven,
+    UnitTimes,
+    entries_of,
+    spread_of,
+)
+from flagscale_perf.training.ledger.naming import EVENTS, Late, late_units, own_lateness
 from flagscale_perf.training.ledger.slowest import SlowestStep, slowest_of
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
 from flagscale_perf.training.rank_records import CutsRecord
@@ -103,11 +110,16 @@ class LateRow:
         return None if (part := self.more_work) is None else cause_of(*part)
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether captured steps tell its price."""
+        return self.label in (BY_PATH, OFF_PATH)
+
+    @property
     def price_ns(self) -> int:
         """What the job gains without this lateness. `cost_ns` is what its stage waits, which is more where
         other stages of a pipeline would hold the step up as well.
         """
-        return self.alone_ns if self.label in (BY_PATH, OFF_PATH) else self.cost_ns
+        return self.alone_ns if self.is_replayed else self.cost_ns
 
 
 class Row(NamedTuple):
@@ -209,10 +221,12 @@ def ledger_of(
     lateness = lateness_of(book)
     times_ns = [step.dur_ns for step in book.steps]
     total_ns = sum(times_ns)
-    division = Division(book, lateness)
+    has_unseen = has_divided_experts and "expert_tokens" in (work_flops or {}) and not book.has_expert_work
+    division = Division(book, lateness, may_assume=not has_unseen)
     late = late_units(book, lateness, median(times_ns), division.explained)
-    entries, uneven = entries_of(book, late, division.common_speeds())
-    gains = [_gain_of(one, lateness, late) for one in late]
+    own = own_lateness(late, lateness)
+    entries, uneven = entries_of(book, late, own, division.common_speeds())
+    gains = [_gain_of(one, _gain_ns(one, lateness, own), late) for one in late]
     costs_ns = _divided(gains, entries.late_ns)
     rows = [
         _with_work(_row_of(book, *each), division.part(each[0].place, each[0].at))
@@ -315,17 +329,24 @@ def _with_work(row: LateRow, part: Part | None) -> LateRow:
     )
 
 
-def _gain_of(one: Late, lateness: Lateness, late: Sequence[Late]) -> _Gain:
+def _gain_ns(one: Late, lateness: Lateness, own: OwnLateness) -> dict[int, int]:
+    """What each of its steps would gain without what is its own of a unit's lateness."""
+    limits = own.get(one.place, {})
+    gain_ns = lateness.gain_ns.get(one.place, {})
+    return {at: min(ns, max(0, limits.get(at, ns))) for at, ns in gain_ns.items()}
+
+
+def _gain_of(one: Late, gain: Mapping[int, int], late: Sequence[Late]) -> _Gain:
     """The gain without one late unit, in its own steps. Where a unit late in single steps and one late in all
     share a step, the single one is charged with what is beyond the usual.
     """
-    gain, at = lateness.gain_ns.get(one.place, {}), sorted(set(one.at))
+    at = sorted(set(one.at))
     beside = [other for other in late if other.place == one.place and other is not one]
     own = []
     for place in at:
         part_ns = gain.get(place, 0)
         for other in beside:
-            if one.pattern in ("periodic", "bursts", "single"):
+            if one.pattern in EVENTS:
                 part_ns -= min(gain.get(place, 0), max(0, other.usual_ns))
             elif place in other.at:
                 part_ns = min(gain.get(place, 0), max(0, one.usual_ns))

@@ -6,6 +6,7 @@ given by a sign test, corrected for the number of units and phases that are look
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,9 +26,11 @@ EVENT_SCATTER = Limit(
     6.0, "times", "ours: of the usual scatter, for the same; a normal one passes it once in 10^9"
 )
 STOP = Limit(5.0, "steps", "ours: what one step takes longer, from where it is told on its own")
+EVENTS = ("periodic", "bursts", "single")  # patterns of steps that stand out
 FEWEST_EVENTS, MOST_EVENTS = 4, 0.4  # of all steps
 OFTEN = 1 / 16  # of all steps; a unit recorded in fewer is late in single steps only
 PARTS = 4  # of the run; a steady lateness is there in each of them
+AROUND = 5  # steps on either side; their median is what is usual there
 
 
 class Late(NamedTuple):
@@ -52,6 +55,31 @@ class Late(NamedTuple):
     def place(self) -> Place:
         """Unit and phase, as `Lateness` has them."""
         return self.unit, self.phase
+
+
+def own_lateness(late: Sequence[Late], lateness: Lateness) -> dict[Place, dict[int, int]]:
+    """How much of its lateness is a steady unit's own, by the step's place; the rest is chance, which stays
+    when the lateness is mended. Steps that are missing are all the unit's own.
+
+    By chance a step is as often, and by as much, later than usual as it is less late. What is above the usual
+    beyond that, nothing below it answers: work or a stall that some steps have.
+    """
+    found: dict[Place, dict[int, int]] = {}
+    events = {(one.place, at) for one in late if one.pattern in EVENTS for at in one.at}
+    for one in late:
+        if one.pattern in EVENTS:
+            continue
+        beyond_ns = [lateness.beyond_ns[one.place].get(at, 0) for at in one.at]
+        usual_ns = [median(beyond_ns[max(0, at - AROUND) : at + AROUND + 1]) for at in range(len(beyond_ns))]
+        rest_ns = [ns - usual for ns, usual in zip(beyond_ns, usual_ns, strict=True)]
+        above_ns, below_ns = (sum(max(0.0, sign * ns) for ns in rest_ns) for sign in (1, -1))
+        chance = min(1.0, below_ns / above_ns) if above_ns else 0.0
+        found[one.place] = {
+            at: round(ns - chance * max(0.0, rest))
+            for at, ns, rest in zip(one.at, beyond_ns, rest_ns, strict=True)
+            if (one.place, at) not in events
+        }
+    return found
 
 
 def late_units(
@@ -81,7 +109,17 @@ def late_units(
             least_ns, looks = STEADY.value * step_ns, len(events)
             work = filled(explained(place), steps)
             found.append(_grown(place, series, least_ns) or _steady(place, series, least_ns, looks, work))
-    return [one for one in found if one is not None]
+    return _without_rotation([one for one in found if one is not None], len(book.units))
+
+
+def _without_rotation(late: Sequence[Late], units: int) -> list[Late]:
+    """Without units that are late one after the other, each in its turn, as data is dealt: that is nobody's,
+    and "in turns" or "uneven batches".
+    """
+    turns = Counter(one.phase for one in late if one.pattern == "periodic" and one.distance == units)
+    return [
+        one for one in late if one.pattern != "periodic" or one.distance != units or turns[one.phase] < units
+    ]
 
 
 def steady_units(book: Book, lateness: Lateness, step_ns: float, least: float = LIVE.value) -> list[Late]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
 from flagscale_perf.training.records import (
-    CapturedRecord,
     HardwareRecord,
     HostRecord,
     IntervalRecord,
@@ -83,6 +82,7 @@ class Gathering:
         self._machine = Machine(job.facts.world_size)
         self._machine.join(job.identity)
         self._builder = BlockBuilder(job.identity.rank, self._machine.steps)
+        self._requests: dict[str, Any] = {}
         self._records: list[Record] = []
         self._notes: list[str] = []
         self._has_begun = self._is_over = False
@@ -101,9 +101,12 @@ class Gathering:
         self._guarded(lambda: found.extend(self._view.summary_due(interval)))
         return found
 
-    def request(self, content: Any) -> None:
-        """Asks all other ranks' folds for something; see `training.capture`."""
-        self._guarded(lambda: self._gatherer.request(content))
+    def request(self, content: Mapping[str, Any]) -> None:
+        """Asks all other ranks' folds for something, beside what they were asked for under other keys; see
+        `training.capture` and `training.ranks.inquiry`.
+        """
+        self._requests = {**self._requests, **content}
+        self._guarded(lambda: self._gatherer.request(self._requests))
 
     def take(self) -> tuple[list[Record], list[str]]:
         """New records of all ranks, and remarks about gathering them."""
@@ -160,7 +163,7 @@ class Gathering:
         if owners := [owner for owner in new.owners if owner.rank < size]:
             self._records += self._view.join(owners)
         for item in new.items:
-            self._records += [item] if isinstance(item, CapturedRecord) else self._view.add(item)
+            self._records += self._view.add(item) if isinstance(item, Block) else [item]
         for each in new.gone:
             if (rank := int(each.name)) < size:
                 self._records += self._view.lost(rank, each.position, each.why)

@@ -10,6 +10,7 @@ from typing import Any
 
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.jsonl import MAX_NS, dump, recall
+from flagscale_perf.spine.peers.handover import Source
 from flagscale_perf.spine.peers.kind import PeerKind
 from flagscale_perf.spine.records import EventRecord, kind_of
 from flagscale_perf.training.capture import Capture, window_of
@@ -18,13 +19,15 @@ from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity, decode_block, encode_block
 from flagscale_perf.training.ranks.identity import identity_of
+from flagscale_perf.training.ranks.inquiry import Inquiry, doing_of
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import CapturedRecord, PhaseRecord, StepRecord
 
-RankItem = Block | CapturedRecord
+RankItem = Block | CapturedRecord | DoingRecord
 
 
 class RankFold:
@@ -38,6 +41,8 @@ class RankFold:
         """`machine`: what all ranks of this process share; `reads_device`: on a thread of its own."""
         self.position = 0
         self._rank, self._machine = identity.rank, machine
+        self._identity = identity
+        self._inquiry: Inquiry | None = None
         machine.join(identity)
         self._capture = Capture(identity.rank)
         self._cuts = CutKeeper(identity.microbatch)
@@ -51,8 +56,12 @@ class RankFold:
             self._sampler = Sampler(identity.device_uuid)
             self._sampler.start()
 
+    def meet(self, source: Source) -> None:
+        """The process, to be asked what it is doing."""
+        self._inquiry = Inquiry(self._identity, source)
+
     def take(self, records: Sequence[Any]) -> list[RankItem]:
-        """Blocks that these records and the readings so far complete; marks of a window."""
+        """Blocks that these records and the readings so far complete; marks and answers asked for."""
         for host in self._host.take():
             self._builder.add_reading(host)
         if self._sampler is not None:
@@ -61,16 +70,20 @@ class RankFold:
             for reading in readings:
                 self._builder.add_reading(reading)
         blocks = [self._add(record) for slot in records for record in self._marks.take(slot)]
-        return [*(block for block in blocks if block is not None), *self._capture.take()]
+        doing = [] if self._inquiry is None else self._inquiry.take()
+        return [*(block for block in blocks if block is not None), *self._capture.take(), *doing]
 
     def request(self, content: Any) -> None:
-        """Keeps the marks of the window asked for."""
+        """Keeps the marks of the window asked for, asks the process what it is doing."""
         self._capture.window = window_of(content)
+        if self._inquiry is not None:
+            self._inquiry.request(content)
 
     def notes(self) -> list[str]:
         """Reports of the monitor in that process and of its device's readings."""
         notes, self._notes = self._notes, []
-        return notes
+        refusal = None if self._inquiry is None else self._inquiry.refusal()
+        return [*notes, f"not profiled: {refusal}"] if refusal else notes
 
     def close(self) -> list[RankItem]:
         """The block under way, and what the machine has kept; the device is read no more."""
@@ -100,13 +113,15 @@ def name_of(subject: RankIdentity | RankItem) -> str:
 
 def encode_item(item: RankItem) -> Any:
     """The item as JSON types, for the files between nodes."""
-    return asdict(item) if isinstance(item, CapturedRecord) else encode_block(item)
+    return encode_block(item) if isinstance(item, Block) else asdict(item)
 
 
 def decode_item(content: Any) -> RankItem:
     """The item of which `encode_item` made this. Raises ValueError for damaged content."""
     if not isinstance(content, dict):
         return decode_block(content)
+    if "stack" in content:
+        return doing_of(content)
     if not isinstance(content.get("marks"), list) or len(content["marks"]) % 2:
         raise ValueError("no marks of a step")
     numbers = [value for name, value in content.items() if name != "marks"] + content["marks"]

@@ -14,28 +14,35 @@ from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
+from flagscale_perf.training.curves import curve_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.ledger.cuts import CutKeeper, StepCuts
 from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin, StepPhases
+from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
 from flagscale_perf.training.ranks.identity import identity_of
+from flagscale_perf.training.ranks.inquiry import Asked, Inquiry
 from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.questions import Questions
 from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
+    CurveRecord,
     HardwareRecord,
     HostRecord,
     IntervalRecord,
+    LoggedRecord,
     MarksRecord,
     PhaseRecord,
     StandstillRecord,
     StepRecord,
 )
 from flagscale_perf.training.remarks import Watch
+from flagscale_perf.training.requests import RequestFile
 from flagscale_perf.training.standstill import StandstillWatch, Stretches
 from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale, suspicion
@@ -48,6 +55,14 @@ SUSPECT, CAPTURE = "suspect", "capture"
 
 # Readings of the device since the last call, and what there is to say about them.
 TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
+
+
+# What is beside the steps of an interval.
+_READ: dict[type, Callable[[IntervalWindow, Any], None]] = {
+    HardwareRecord: IntervalWindow.add_hardware,
+    HostRecord: IntervalWindow.add_host,
+    CurveRecord: IntervalWindow.add_curve,
+}
 
 
 def no_readings() -> tuple[list[HardwareRecord], list[str]]:
@@ -88,6 +103,7 @@ class Sources:
         host: new readings of rank 0's host.
         stood: stretches in which the job stood still, that have ended since the last call.
         notes: what there is to say of the sources, once.
+        own: asks rank 0 what it is doing; None where there is no process between them.
     """
 
     readings: TakeReadings = no_readings
@@ -95,6 +111,7 @@ class Sources:
     host: Callable[[], list[HostRecord]] = list
     stood: Callable[[], list[StandstillRecord]] = list
     notes: list[Remark] = field(default_factory=list)
+    own: Inquiry | None = None
 
 
 class TrainingPipeline:
@@ -106,7 +123,7 @@ class TrainingPipeline:
 
     name = "training"
     presentation = PRESENTATION
-    joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord)
+    joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord, CurveRecord)
     period_s = 0.5
 
     def __init__(self, task: WriterTask, sources: Sources) -> None:
@@ -117,6 +134,8 @@ class TrainingPipeline:
         self._capture = CaptureControl(
             request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
         )
+        send = sources.ranks.request
+        self._questions = Questions(RequestFile(request), sources.own, self._facts.world_size, send)
         self._cuts = CutKeeper(identity_of(task.owner).microbatch if task.owner else Microbatch())
         self.begin()
 
@@ -146,10 +165,8 @@ class TrainingPipeline:
             self.position = record.iteration
             self._capture.step(record)
             self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
-        elif isinstance(record, HardwareRecord):
-            self._window.add_hardware(record)
-        elif isinstance(record, HostRecord):
-            self._window.add_host(record)
+        elif (add := _READ.get(type(record))) is not None:
+            add(self._window, record)
         elif isinstance(record, CaptureRecord):
             self._capture.resume(record)
         elif isinstance(record, CapturedRecord):
@@ -172,26 +189,33 @@ class TrainingPipeline:
             self._stood.add(stretch)
         end = _end_of_whole_steps(slots, is_full)
         join = MarksJoin(self._capture.own.add, self._cuts.add)
-        joined = [record for slot in slots[:end] for record in join.take(slot)]
+        joined = [
+            curve_of(record) if isinstance(record, LoggedRecord) else record
+            for slot in slots[:end]
+            for record in join.take(slot)
+        ]
         return Joined([*stood, *self._stood.without(joined)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
         """Remarks on the step, and the interval that it completes."""
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
+        if isinstance(record, CurveRecord):
+            self._window.add_curve(record)
         if isinstance(record, StandstillRecord):
             return [record.finding()]
         if not isinstance(record, StepRecord):
             return []
         self.position = record.iteration
         self._capture.step(record)
+        self._questions.step(record)
         phases = self._phases.take(record)
         self._sources.ranks.step(record, phases, self._cuts.take(record.iteration))
         interval = self._window.add(record, dropped, phases)
         return [*self._watch.look(record), *self._completed(interval)]
 
     def collect(self) -> list[Entry]:
-        """Marks of a capture, new readings of rank 0's host and device, and what is new of other ranks."""
+        """Marks of a capture, new readings of rank 0's host and device, news of the other ranks, a hang."""
         hosts = self._sources.host()
         for host in hosts:
             self._window.add_host(host)
@@ -206,7 +230,8 @@ class TrainingPipeline:
         entries += [Remark("hardware", note) for note in notes]
         records, notes = self._sources.ranks.take()
         self._capture.late(records)
-        return self._with_missing([*entries, *_of_ranks(records, notes)])
+        entries += _of_ranks(self._questions.heard(records), notes)
+        return self._with_missing([*entries, *self._questions.look(self._capture.first_ahead())])
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""
@@ -271,7 +296,14 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     except RuntimeError as error:
         notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
     readings = _readings(task, notes)
-    return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes))
+    own = Inquiry(_own_identity(task, parent), Asked(parent.ask, parent.answer))
+    return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes, own))
+
+
+def _own_identity(task: WriterTask, parent: Parent) -> RankIdentity:
+    if task.owner:
+        return identity_of(task.owner)
+    return RankIdentity(0, os.uname().nodename, parent.pid, RunFacts.of(task.facts).device, None, 0, 0)
 
 
 def _readings(task: WriterTask, notes: list[Remark]) -> TakeReadings:

@@ -284,6 +284,13 @@ def test_where_a_first_run_may_begin(tmp_path: Path) -> None:
     assert [job.Job(tmp_path / path).is_without_run for path in ("a/b", "typo.jsonl")] == [False, False]
 
 
+def test_a_run_file_with_another_name_is_not_waited_for(tmp_path: Path) -> None:
+    copy = tmp_path / "perf_records_of_mine.jsonl"
+    write_run(copy, encode(make_header()))
+    assert job.Job(tmp_path).awaited is None
+    assert open_session(tmp_path).path == copy
+
+
 def test_a_file_without_a_name_is_of_a_training(tmp_path: Path) -> None:
     write_run(tmp_path / NAME, encode(make_header()))
     assert open_session(tmp_path).instrument == "training"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.cli import capture, main
+from flagscale_perf.cli import asking, main
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record
@@ -91,7 +91,7 @@ def test_a_run_without_phases_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_run_that_does_not_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "WAIT_S", 0.0)
+    monkeypatch.setattr(asking, "WAIT_S", 0.0)
     with live_run(tmp_path):
         assert "has not answered within 0 s: it is not training now" in refusal(capsys, tmp_path)
 

@@ -17,7 +17,8 @@ print(json.dumps([before, sorted(KINDS)]))
 def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> None:
     before, after = json.loads(run_python("-c", PROBE).stdout)
     assert before == ["clock", "end", "event", "header", "name", "process"]
-    training = "capture captured cuts hardware host interval node phases ranks standstill step straggler"
+    training = "capture captured curve cuts finding hardware host interval node phases ranks standstill step"
+    training += " straggler"
     queue = "tq_call tq_clear tq_fields tq_keys tq_operation tq_rows tq_start tq_units tq_unsized tq_versions"
     parts = "begin collective memory rank roof row step window"
     profile = [f"profile_{part}" for part in parts.split()]

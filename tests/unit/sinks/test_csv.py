@@ -50,6 +50,9 @@ KNOWN = {
     "sm_clock_mhz": "1980",
     "temperature_c": "60",
     "throttle": "",
+    "loss": "2.5",
+    "grad_norm": "1.25",
+    "learning_rate": "0.0001",
     "forward_ms": "30.0",
     "bubble_ms": "4.0",
 }

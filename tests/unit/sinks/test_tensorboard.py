@@ -33,6 +33,9 @@ KNOWN = {
     "hardware/sm_clock_mhz": 1980.0,
     "hardware/tokens_per_joule": 2.0,  # 10240 tokens/s on 8 devices of 640 W
     "performance/avg_step_time_ms": 100.0,
+    "training/loss": 2.5,
+    "training/grad_norm": 1.25,
+    "training/learning_rate": 1e-4,
     "time/iteration_ms": 100.0,
     "time/train_step_ms": 90.0,
     "time/device_ms": 80.0,

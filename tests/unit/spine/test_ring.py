@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.records import TYPES, EventRecord
-from flagscale_perf.spine.ring import Ring, RingEnd
+from flagscale_perf.spine.ring import HEADER_BYTES, Ring, RingEnd
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, StepRecord
 from tests.fakes import make_event, make_step
@@ -86,7 +86,7 @@ def test_a_slot_with_one_wrong_byte_counts_as_not_there(ring: Ring) -> None:
     ring.put(make_step(1))
     layout = TYPES[StepRecord].layout
     assert layout is not None
-    for offset in range(8192, 8192 + layout.size):
+    for offset in range(HEADER_BYTES, HEADER_BYTES + layout.size):
         ring._memory[offset] ^= 0x10
         assert ring.take(1) == []
         ring._memory[offset] ^= 0x10
@@ -119,7 +119,7 @@ def test_only_a_ring_is_taken_for_one(tmp_path: Path) -> None:
 
 
 def test_a_ring_of_another_version_is_refused(ring: Ring) -> None:
-    ring._memory[0] ^= 1  # the last byte of "FSPERF2", first in memory
+    ring._memory[0] ^= 1  # the last byte of "FSPERF4", first in memory
     with pytest.raises(ValueError, match="is not a ring of this version"):
         second_end(ring)
 

@@ -16,12 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.records import Record
-from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.ring import HEADER_BYTES, Ring
 from flagscale_perf.spine.slots import SLOT_BYTES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord
 from tests.fakes import make_event, make_step
 
-HEADER_BYTES = 8192
 SLOTS = 4
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 FITTING = st.one_of(
@@ -177,7 +176,7 @@ def test_the_texts_of_the_header_come_back_as_far_as_there_is_room(
 
 PRODUCER = """
 import random, sys
-from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.ring import HEADER_BYTES, Ring
 from tests.fakes import make_step
 ring, wanted, chance = Ring.attach(int(sys.argv[1])), int(sys.argv[2]), random.Random(int(sys.argv[3]))
 for number in range(1, wanted + 1):

@@ -8,7 +8,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.hardware import Stretch as HardwareStretch
 from flagscale_perf.training.phases import PHASES, PhaseJoin
-from flagscale_perf.training.records import Outcome
+from flagscale_perf.training.records import CurveRecord, Outcome
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import (
@@ -25,7 +25,7 @@ from tests.fakes import (
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
 
-NOT_READ = dict.fromkeys(HardwareStretch._fields)
+NOT_READ = dict.fromkeys([*HardwareStretch._fields, "loss", "grad_norm", "learning_rate"])
 
 
 def intervals_of(steps, interval=10, has_first=False):
@@ -69,6 +69,16 @@ def test_a_run_of_skipped_iterations_may_cross_several_multiples_at_once() -> No
         (9, 33, 1, 24),
         (34, 34, 1, 0),
     ]
+
+
+def test_what_the_host_logs_goes_to_the_interval_of_its_iteration() -> None:
+    window = IntervalWindow(2, ANCHOR, SCALE)
+    records = []
+    for iteration, loss in ((1, 8.0), (2, 7.0), (3, None), (4, 6.0)):
+        window.add_curve(CurveRecord(iteration, 0, loss, 1.0, 1e-4 / iteration))
+        records.append(window.add(make_step(iteration)))
+    found = [(each.loss, each.grad_norm, each.learning_rate) for each in records if each]
+    assert found == [(7.5, 1.0, 5e-5), (6.0, 1.0, 2.5e-5)]
 
 
 def test_readings_of_the_device_go_to_the_interval_they_were_made_in() -> None:

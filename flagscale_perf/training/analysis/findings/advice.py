@@ -28,7 +28,7 @@ def written(case: TrainingCase, proposed: Proposed, text: str) -> Change:
     flags = [_flag(name, value) for name, value in proposed.items()]
     has_yaml = case.knows_arguments and case.facts.host.startswith(YAML_HOST)
     keys = [_key(name, value) for name, value in proposed.items() if value is not None] if has_yaml else []
-    return Change(flags, text, keys)
+    return Change(flags, text, keys, {name: value for name, value in proposed.items() if value is not None})
 
 
 def _flag(name: str, value: Any) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flagscale_perf.analysis.rules import Case, Evidence, Finding, Rule
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.options.table import env_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
+from flagscale_perf.training.analysis.asked import Asked
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
-from flagscale_perf.training.analysis.replayed import StageGains
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.facts import RunFacts
@@ -20,12 +21,45 @@ from flagscale_perf.training.ledger.ledger import Ledger
 
 FASTER = "tokens/s"
 MS_PER_S = 1000
+ARITHMETIC = "arithmetic"  # of shares: what others would wait for then is not in it
 SOONER = "tokens in the same time"
 MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
 SPARE_MEMORY = Limit(
     0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
 )
+EXCHANGES = ("exposed_grad_comm", "exposed_param_comm")
+_ALIKE = 2.0  # times
+CPU_WAIT = Limit(
+    0.3, "share", "measured: of a step, beside a process that never rests (benchmarks/slow_training)"
+)
 MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
+
+
+def alike(captured: float, run: float) -> bool:
+    """Whether captured steps have as much of something as the run; else they are of another time."""
+    return run / _ALIKE <= captured <= run * _ALIKE
+
+
+TRAINER_HOST = "transformers"
+# Megatron's flags that Hugging Face's TrainingArguments have, too
+_OF_TRAINER = {
+    "--num-workers": "--dataloader_num_workers",
+    "--micro-batch-size": "--per_device_train_batch_size",
+    "--save-interval": "--save_steps",
+    "--eval-interval": "--eval_steps",
+    "--log-interval": "--logging_steps",
+    "--bf16": "--bf16",
+}
+
+
+def _flag_of_trainer(flag: str) -> str | None:
+    name, _, value = flag.partition(" ")
+    if not name.startswith("--"):
+        return flag  # a variable
+    if name.startswith("--perf-"):
+        return f"{env_of(name.removeprefix('--').replace('-', '_'))}={value or 1}"
+    own = _OF_TRAINER.get(name)
+    return f"{own} {value}".strip() if own else None
 
 
 @dataclass(frozen=True)
@@ -37,7 +71,7 @@ class TrainingCase(Case):
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
         anatomy: steps taken apart.
-        stage_gains: of replayed steps; None where none are captured.
+        asked: captured steps; None where there are none that can be replayed.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
     """
@@ -47,7 +81,7 @@ class TrainingCase(Case):
     steps: int
     rated_s: float
     anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
-    stage_gains: StageGains | None = field(default=None, kw_only=True)
+    asked: Asked | None = field(default=None, kw_only=True)
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
 
@@ -64,6 +98,17 @@ class TrainingCase(Case):
         """The same where it is a number."""
         value = self.argument(name)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def shows(self, share: float, *phases: str, part: float = 1.0) -> bool:
+        """Whether captured steps, if there are any, spend about that share in this part of these phases."""
+        return self.asked is None or alike(part * self.asked.share(*phases), share)
+
+    def of_host(self, change: Change) -> Change | None:
+        """For Hugging Face's Trainer in its own flags, where it has them; the monitor's are variables."""
+        if not self.facts.host.startswith(TRAINER_HOST):
+            return change
+        flags = [own for flag in change.flags if (own := _flag_of_trainer(flag))]
+        return replace(change, flags=flags, keys=[]) if flags or not change.flags else None
 
     @property
     def entries(self) -> list[RankEntry]:
@@ -110,10 +155,10 @@ class TrainingCase(Case):
         """Share of the steps' time that exchanges of gradients and parameters take: the ledger's row, without
         waiting for late ranks; rank 0's phases where there is no ledger.
         """
-        names, first = ("exposed_grad_comm", "exposed_param_comm"), self._first_stage
+        first = self._first_stage
         if first is None:
-            return self.phase_share(*names)
-        return first.share(sum(first.exchange_ns.get(name, 0) for name in names))
+            return self.phase_share(*EXCHANGES)
+        return first.share(sum(first.exchange_ns.get(name, 0) for name in EXCHANGES))
 
     def _mean_share(self, name: str) -> float:
         """Mean share of a phase: what all ranks of the first stage have in common, or else rank 0's."""
@@ -154,6 +199,14 @@ class TrainingCase(Case):
         is_beyond = beyond_others and others and not of_memory
         return [max(0.0, max(own) - median(others)) if is_beyond else max(own)]
 
+    def unknown_host_share(self) -> float:
+        """Share of the steps' time that ranks whose devices are CPUs may have waited for one, where nothing
+        tells: what all of them take in a phase may be that. 0 where it is known.
+        """
+        shares = (entry.cpu_wait_share for entry in self.entries)
+        is_known = self.signals.host.host_ns or any(share is not None for share in shares)
+        return CPU_WAIT.value if self.is_on_cpu and not is_known else 0.0
+
     def is_on_one_host(self) -> bool:
         """Whether no other host has a rank, so that this one cannot be left out."""
         if self.report.ranks is None:
@@ -181,6 +234,7 @@ def slows(
         cost_s=cost_s,
         cost_share=cost_s / wall_s if wall_s else None,
         gain=share / (1 - share),
+        gain_from=ARITHMETIC,
         cost_of_steps=share,
     )
 

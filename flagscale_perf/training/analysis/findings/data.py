@@ -15,6 +15,7 @@ from flagscale_perf.training.analysis.findings.advice import (
     while_cores_are_free,
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.gains import by_replay
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 
 _MASKS = "--no-create-attention-mask-in-dataloader"
@@ -31,7 +32,10 @@ _OF_SOME = Change(
             0.02, "share", "ours: a loader with prefetch hands over a batch in 1 % of a step or less"
         ),
         "data_stall_ms": Limit(
-            5, "ms", "measured: handing over a step's batches takes 1 to 4 ms where the host is busy"
+            5,
+            "ms",
+            "measured: handing over a batch takes 1 to 4 ms where the host is busy; where CPUs compute as "
+            "well, each micro-batch has to wait for one",
         ),
     },
     causes=["too few loader processes", "slow or far storage", "tokenising or packing on the fly"],
@@ -66,14 +70,27 @@ def _of_some(found: Finding) -> Finding:
 
 def _of_all(this: TrainingRule, case: TrainingCase) -> Finding | None:
     share = min(case.phase_share("data_loading"), _least_of_a_group(case)) - case.host_share()
-    share_ms = share * case.anatomy.iteration_ns / NS_PER_MS
-    if not this.exceeds(share, "data_stall") or not this.exceeds(share_ms, "data_stall_ms"):
+    surely = share - case.unknown_host_share()
+    share_ms = surely * case.anatomy.iteration_ns / NS_PER_MS / _turns(case)
+    if not this.exceeds(surely, "data_stall") or not this.exceeds(share_ms, "data_stall_ms"):
         return None
     if any(finding.phase == "data_loading" for finding in case.explained_by):
         return None
     title = f"Waiting for data takes {percent(share)} of the steps' time"
     evidence = [this.broke("data loading, of the iterations' time", share, "data_stall")]
-    return replace(slows(this, case, title, share, evidence), phase="data_loading", pattern="constant")
+    found = slows(this, case, title, share, evidence)
+    found = by_replay(case, found, "data_loading=0", case.shows(share, "data_loading"))
+    return replace(found, phase="data_loading", pattern="constant")
+
+
+def _turns(case: TrainingCase) -> float:
+    """How often in a step a rank may have to wait for a CPU before it has its batch."""
+    facts = case.facts
+    sizes = (facts.global_batch_size, facts.micro_batch_size, facts.data_parallel)
+    if not case.is_on_cpu or None in sizes:
+        return 1
+    batch, micro_batch, replicas = (size or 0 for size in sizes)
+    return max(1, batch / max(1, micro_batch * replicas))
 
 
 def _least_of_a_group(case: TrainingCase) -> float:

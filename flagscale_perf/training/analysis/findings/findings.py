@@ -66,6 +66,11 @@ def _unjudged(case: TrainingCase) -> list[str]:
             f"data loading, communication and the pipeline: {no_phases(report)}",
         ),
         (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
+        (
+            bool(report.phases.steps and case.unknown_host_share()),
+            f"data loading and communication below {percent(case.unknown_host_share())} of the steps' time:"
+            " how long ranks waited for a CPU is not known",
+        ),
         (report.figures.mfu is None, f"MFU: {_no_mfu(report)}"),
         (
             report.figures.mfu is not None and uncompared is not None,

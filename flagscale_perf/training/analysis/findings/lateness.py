@@ -10,6 +10,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import duration, number, numbered
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named
+from flagscale_perf.training.analysis.findings.gains import of_late
 from flagscale_perf.training.analysis.replayed import KNOWN_SCHEDULES, is_judged
 from flagscale_perf.training.ledger.division import ASSUMED
 from flagscale_perf.training.ledger.ledger import (
@@ -49,7 +50,7 @@ def late_finding(
     figures = [_figures(ledger, row), *_work(ledger, row), *observed]
     evidence = [this.broke(f"of the steps' time ({'; '.join(figures)})", share, limit)]
     found = slows(this, case, _title(case, ledger, row), share, evidence)
-    return replace(
+    found = replace(
         found,
         first_iteration=row.first_iteration,
         iteration=row.iteration,
@@ -60,6 +61,7 @@ def late_finding(
         cause=row.cause,
         changes=[*_deciding(case, row), *found.changes],
     )
+    return of_late(case, found, ledger, row)
 
 
 def _deciding(case: TrainingCase, row: LateRow) -> Iterator[Change]:

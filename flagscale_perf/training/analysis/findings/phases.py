@@ -14,6 +14,7 @@ from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
 from flagscale_perf.training.analysis.findings.causes import causes_in, changes_in, named, profile
+from flagscale_perf.training.analysis.findings.gains import by_replay
 from flagscale_perf.training.growth import LEVELS
 
 BACKWARD_FLOPS = 2  # of the forward pass's, without recomputation
@@ -86,8 +87,10 @@ def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
         f"{named(judged.phase).capitalize()} takes {number(judged.dur_ns / NS_PER_MS, 1)} ms of each step, "
         f"{percent(of_step)} of it; about {number(judged.usual_ns / NS_PER_MS, 1)} ms would be normal"
     )
+    left = judged.usual_ns / judged.dur_ns
+    found = slows(this, case, title, share, [judged.evidence])
     return replace(
-        slows(this, case, title, share, [judged.evidence]),
+        by_replay(case, found, f"{judged.phase}*={left:.4f}", case.shows(share, judged.phase, part=1 - left)),
         phase=judged.phase,
         pattern="constant",
         causes=causes_in(judged.phase, this.causes),
@@ -97,7 +100,10 @@ def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
 
 def _judged(this: TrainingRule, case: TrainingCase) -> Iterator[_Judged]:
     usual_ns, step_ns = case.anatomy.usual_ns, max(1, case.anatomy.iteration_ns)
+    has_stages = (case.facts.pipeline_parallel or 1) > 1
     for phase in _SHORT:
+        if has_stages and phase == "forward_backward_other":  # interleaved stages wait for messages in it
+            continue
         share = usual_ns(phase) / step_ns
         if this.exceeds(share, "long_short_phase"):
             evidence = this.broke(f"{named(phase)}, of a usual step", share, "long_short_phase")
@@ -231,8 +237,10 @@ def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
         f"{percent(share)} of the steps' time"
     )
     evidence = [this.broke("growth, of a usual step", of_step, "growing_phase")]
+    part = min(1.0, growth.mean_ns / max(1, case.anatomy.usual_ns(growth.phase)))
+    found = slows(this, case, title, share, evidence)
     return replace(
-        slows(this, case, title, share, evidence),
+        by_replay(case, found, f"{growth.phase}*={1 - part:.4f}", case.shows(share, growth.phase, part=part)),
         first_iteration=since,
         iteration=at[-1],
         phase=growth.phase,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,19 +12,14 @@ from flagscale_perf.spine.averages import mean, median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
-from flagscale_perf.training.analysis.findings.case import (
-    MAX_SHARE,
-    TrainingCase,
-    TrainingRule,
-    slows,
-)
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.gains import NOT_CAPTURED, by_replay, of_stages
+from flagscale_perf.training.analysis.replayed import StageGains
 from flagscale_perf.training.analysis.tables import Ranks
-from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.ledger import Ledger
-from flagscale_perf.training.phases import ONE_F_ONE_B, Kind, of_kind
+from flagscale_perf.training.phases import Kind, of_kind
 
 _WAITING = of_kind(Kind.WAITING)
-FORWARD = 1 / 3  # of a stage's work, by FLOPs
 
 
 @rule(
@@ -49,7 +44,9 @@ FORWARD = 1 / 3  # of a stage's work, by FLOPs
     ],
 )
 def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A stage with more to do than the mean one: what an even division would save, and its whole excess."""
+    """A stage with more to do than the mean one: at most what it would save if it did only the others'
+    average; where steps are captured, what an even division would.
+    """
     found = _slowest(case)
     if found is None or not this.exceeds(found.excess, "slow_stage"):
         return None
@@ -58,19 +55,20 @@ def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
         if found.stage is None
         else f"Pipeline stage {found.stage} has more to do"
     )
-    if found.even is None:
+    if found.replayed is None:
         title += f": balancing the stages would save at most {percent(found.whole)} of the steps' time"
     else:
-        title += f": balancing the stages would save {percent(found.even)} of the steps' time, and at most"
+        even = max(0.0, found.replayed.even)
+        title += f": balancing the stages would save {percent(even)} of the steps' time, and at most"
         title += f" {percent(found.whole)} if this stage did only the others' average"
     evidence = [this.broke("above the mean stage, of the iterations' time", found.excess, "slow_stage")]
     of_stage = [entry for entry in case.entries if entry.stage is not None and entry.stage == found.stage]
     slow = [rank for entry in of_stage for rank in entry.ranks]
     finding = replace(slows(this, case, title, found.whole, evidence), ranks=slow)
-    if found.even is None:
-        return finding
-    even = min(found.even, MAX_SHARE)
-    return replace(finding, least_s=even * case.rated_s, least_gain=even / (1 - even))
+    if found.replayed is None:
+        return replace(finding, gain_from=NOT_CAPTURED)
+    least_s = max(0.0, found.replayed.even) * case.rated_s
+    return of_stages(case, replace(finding, least_s=least_s), found.replayed)
 
 
 class _Slowest(NamedTuple):
@@ -79,44 +77,28 @@ class _Slowest(NamedTuple):
     Attributes:
         stage: None where it is only known not to be the first.
         excess: over the mean stage.
-        even: what an even division would save; None where the schedule is not known well enough.
-        whole: a bound of that, and of what the stage would save if it worked no longer than the others do on
-            average. Both are replayed where steps are captured.
+        whole: what the stage would save if it worked no longer than the others do on average; a bound of that
+            where it is not `replayed`.
     """
 
     stage: int | None
     excess: float
-    even: float | None
     whole: float
+    replayed: StageGains | None = None
 
 
 def _slowest(case: TrainingCase) -> _Slowest | None:
     work = _by_ledgers(case.report.ledgers) or _by_ranks(case.report.ranks)
     if not work:
         excess = _own_wait(case)
-        return None if excess is None else _Slowest(None, excess, None, excess)
+        return None if excess is None else _Slowest(None, excess, excess)
     stage = max(work, key=lambda number: work[number])
     excess = work[stage] - mean([*work.values()])
-    replayed = case.stage_gains
+    replayed = None if case.asked is None else case.asked.stage_gains
     if replayed is None or replayed.stage != stage:
-        return _Slowest(stage, excess, _even(work, stage, case.facts), excess * len(work) / (len(work) - 1))
+        return _Slowest(stage, excess, excess * len(work) / (len(work) - 1))
     whole = max(replayed.even, replayed.alone)
-    return _Slowest(stage, excess, max(0.0, replayed.even), whole) if whole > 0 else None
-
-
-def _even(work: Mapping[int, float], slowest: int, facts: RunFacts) -> float | None:
-    """Share of a step that an even division would save. In 1F1B with m micro-batches, a step loses the excess
-    over the mean stage m - 1 times; and once less what the stage takes longer than each stage behind it, as
-    far as it would have waited for that one: docs/formulas.md, "The ledger".
-    """
-    rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
-    batches = (facts.global_batch_size or 0) // rows if rows else 0
-    if not batches or facts.pipeline_schedule != ONE_F_ONE_B:
-        return None
-    excess = work[slowest] - mean([*work.values()])
-    behind = [work[slowest] - own for stage, own in work.items() if stage > slowest]
-    hidden = min(sum(behind), len(behind) * work[slowest] * FORWARD)
-    return max(0.0, excess - (excess + hidden) / batches)
+    return _Slowest(stage, excess, whole, replayed) if whole > 0 else None
 
 
 def _by_ledgers(ledgers: Sequence[Ledger]) -> dict[int, float]:
@@ -194,4 +176,7 @@ def pipeline_bubble(this: TrainingRule, case: TrainingCase) -> Finding | None:
     stages = case.report.overview.parallel.get("PP")
     title = f"The pipeline's schedule leaves {percent(share)} of the steps' time idle with {stages} stages"
     evidence = [this.broke("bubble, of the iterations' time", share, "pipeline_bubble")]
-    return slows(this, case, title, share, evidence)
+    found = slows(this, case, title, share, evidence)
+    interleaved = _interleaved(case)
+    is_possible = interleaved is not None and " " in interleaved.flags[0]
+    return by_replay(case, found, "v=2") if is_possible else found

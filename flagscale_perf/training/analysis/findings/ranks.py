@@ -8,8 +8,9 @@ from flagscale_perf.analysis.rules import Advice, Change, Finding, rule
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import is_set, name_of, provided, switch_on
-from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.case import EXCHANGES, TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.causes import named, profile_of
+from flagscale_perf.training.analysis.findings.gains import by_replay, whose
 from flagscale_perf.training.analysis.findings.lateness import late_finding
 from flagscale_perf.training.ledger.division import DOCUMENTS, EXPERTS, MICROBATCHES
 from flagscale_perf.training.ledger.ledger import Ledger
@@ -143,7 +144,8 @@ def _uneven(this: TrainingRule, case: TrainingCase, ledger: Ledger) -> Finding:
         f"of the steps' time ({least} to {most} ms a step; in {ledger.uneven.steps:,} of {ledger.steps:,})"
     )
     found = slows(this, case, title, share, [this.broke(figure, share, "uneven_batches")])
-    return replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, cause="work")
+    found = replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, cause="work")
+    return by_replay(case, found, "work=equal")
 
 
 @rule(
@@ -176,18 +178,19 @@ def last_in_turns(this: TrainingRule, case: TrainingCase) -> list[Finding]:
         and 2 * turns.total_ns > ledger.in_turns_ns
         # halfway between an even part and all of it
         and 2 * ledger.units * turns.most_ns < (ledger.units + 1) * turns.total_ns
-        and this.exceeds(ledger.share(turns.total_ns) - case.host_share(), "last_in_turns")
+        and this.exceeds(ledger.share(turns.gain_ns) - case.host_share(), "last_in_turns")
     ]
 
 
 def _in_turns(this: TrainingRule, case: TrainingCase, ledger: Ledger, phase: str) -> Finding:
-    cost, step = (number(ledger.step_ms(ns), 1) for ns in (ledger.turns[phase].total_ns, ledger.total_ns))
+    cost, step = (number(ledger.step_ms(ns), 1) for ns in (ledger.turns[phase].gain_ns, ledger.total_ns))
     of_stage = f" of stage {ledger.stage}" if len(case.report.ledgers) > 1 else ""
     title = f"Ranks{of_stage} are late in turns: the last costs {cost} ms of each step of {step} ms, in"
-    share = ledger.share(ledger.turns[phase].total_ns)
-    evidence = [this.broke("of the steps' time, what the last takes longer in it", share, "last_in_turns")]
+    share = ledger.share(ledger.turns[phase].gain_ns)
+    evidence = [this.broke("of the steps' time, what the last comes later by it", share, "last_in_turns")]
     found = slows(this, case, f"{title} {named(phase)}", share, evidence)
-    return replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, phase=phase)
+    found = replace(found, first_iteration=ledger.first_iteration, iteration=ledger.iteration, phase=phase)
+    return by_replay(case, found, f"{phase}=peers")
 
 
 def _with_profile(this: TrainingRule, case: TrainingCase, found: Finding) -> Finding:
@@ -245,7 +248,9 @@ def slow_link(this: TrainingRule, case: TrainingCase) -> Finding | None:
     evidence = [this.broke("of a captured step, at least: what the link takes longer", share, "slow_link")]
     found = slows(this, case, f"The link between ranks {where} is slow: {took}{more}", share, evidence)
     first, last = captured.steps[0], captured.steps[-1]
-    return replace(found, ranks=link.ranks, first_iteration=first, iteration=last)
+    found = replace(found, ranks=link.ranks, first_iteration=first, iteration=last)
+    faster = " ".join((whose(link.ranks), f"p2p*={link.usual_ms / link.round_ms:.3f}"))
+    return by_replay(case, found, faster)
 
 
 @rule(
@@ -283,12 +288,13 @@ def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
     where the host is short of CPU for as long: its threads exchange where there is no device.
     """
     share = case.exchange_share()
-    if not this.exceeds(share - case.host_share(), "exposed_comm"):
+    if not this.exceeds(share - case.host_share() - case.unknown_host_share(), "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"
     if any(finding.phase in GROUPS["Comm"] for finding in case.explained_by):
         return None
     evidence = [this.broke("exposed communication, of the iterations' time", share, "exposed_comm")]
     found = slows(this, case, f"{what} takes {percent(share)} of the steps' time", share, evidence)
-    phase = max(("exposed_grad_comm", "exposed_param_comm"), key=case.anatomy.usual_ns)
+    found = by_replay(case, found, " ".join(f"{name}=0" for name in EXCHANGES), case.shows(share, *EXCHANGES))
+    phase = max(EXCHANGES, key=case.anatomy.usual_ns)
     return replace(found, phase=phase, pattern="constant")

@@ -7,7 +7,7 @@ from operator import add
 
 import pytest
 
-from flagscale_perf.rpc.analysis.columns import added, call_at, known, largest, least, total
+from flagscale_perf.rpc.analysis.columns import added, call_at, calls_in, known, largest, least, total
 from tests.rpc_sessions import columns_of, make_call
 
 
@@ -21,6 +21,11 @@ def test_a_batch_has_a_column_for_each_field_and_gives_the_calls_back() -> None:
 def test_fractions_of_a_log_are_rounded() -> None:
     columns = columns_of([make_call(1)._replace(sent_bytes=128348.16)])  # type: ignore[arg-type]
     assert call_at(columns, 0).sent_bytes == 128348
+
+
+def test_what_some_calls_of_a_log_do_not_tell_stays_unknown() -> None:
+    columns = columns_of([make_call(1)._replace(server_ns=1.6), make_call(2, server_ns=None)])  # type: ignore[arg-type]
+    assert [call.server_ns for call in calls_in(columns, 0, 2)] == [2, None]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunE
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis import compare as of_instrument
-from flagscale_perf.training.analysis.compare import NOISE, REHEARSAL_NOISE
+from flagscale_perf.training.analysis.basis import NOISE, REHEARSAL_NOISE
 from flagscale_perf.training.records import StandstillRecord
 from tests import synthetic
 from tests.compared import of_paths

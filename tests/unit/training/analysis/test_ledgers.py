@@ -123,7 +123,7 @@ def test_a_row_of_the_path_for_each_rank_phase_and_cause_the_most_first() -> Non
     assert (table.steps, table.step_ms) == (2, 100)
     assert [(row.rank, row.stage, row.phase, row.cause, row.step_ms, row.slope) for row in table.rows] == [
         (1, 0, "backward", "more work", pytest.approx(37.5), 0.7),
-        (1, 0, "backward", "as the others", 20, 0.7),
+        (1, 0, "backward", "usual work", 20, 0.7),
         (0, 0, "forward", "longer", 15, 0.75),
         (1, 0, "backward", "slower", pytest.approx(12.5), 0.7),
         (None, None, "exposed_grad_comm", "transfer", 10, 0.5),

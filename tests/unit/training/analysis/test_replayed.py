@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,9 +11,17 @@ from statistics import median
 import pytest
 
 from flagscale_perf.analysis import replays
-from flagscale_perf.analysis.replays import Gain, Kind, Part
+from flagscale_perf.analysis.replays import Doubt, Gain, Kind, Part
 from flagscale_perf.training.analysis import replayed
-from flagscale_perf.training.analysis.replayed import ReplayFold, is_judged, layout_of, parts_of, priced
+from flagscale_perf.training.analysis.asked import Asked
+from flagscale_perf.training.analysis.replayed import (
+    ReplayFold,
+    is_judged,
+    layout_of,
+    parts_of,
+    priced,
+    priced_ledger,
+)
 from flagscale_perf.training.ledger.cuts import BETWEEN
 from flagscale_perf.training.ledger.ledger import BY_PATH, MEASURED, OFF_PATH, LateRow, Ledger, ledger_of
 from flagscale_perf.training.phases import NUMBER_OF, ONE_F_ONE_B, OTHER, PHASES
@@ -108,7 +117,8 @@ def test_what_stages_gain_whose_passes_are_as_long_as_the_others() -> None:
     schedule = Schedule(4, 1, batches=8, seed=2, least_ms=80, heavy=1, steps=8, is_nested=True)
     captured, whole_ns = schedule.run()
     fold = folded(captured, stages_of(schedule))
-    fold.result([])
+    replays = fold.replays()
+    assert replays is not None
     times, gains = dict(schedule.times), []
     for changed, like in ((range(4), range(4)), ([1], [0, 2, 3])):
         schedule.times = dict(times)
@@ -117,8 +127,9 @@ def test_what_stages_gain_whose_passes_are_as_long_as_the_others() -> None:
                 of_like = [times[other, phase, step, batch] for other in like]
                 schedule.times[rank, phase, step, batch] = sum(of_like) // len(like)
         gains.append(1 - schedule.run()[1] / whole_ns)
-    found = fold.stage_gains
+    found = Asked(replays, Doubt()).stage_gains
     assert found is not None and found.stage == 1
+    assert found.even_within[0] <= found.even <= found.even_within[1]
     assert [found.even, found.alone] == pytest.approx(gains, rel=0.05)
     assert found.even > 0.1
 
@@ -133,8 +144,10 @@ def test_a_ledger_is_priced_and_the_path_is_of_all_steps(hosts: int) -> None:
     captured, total_ns = schedule.run()
     apart = [replace(one, start_ns=one.start_ns + one.rank % hosts * 10**12) for one in captured]
     ledger, row = late_row()
-    (found,), path = folded(apart, stages_of(schedule), hosts).result([ledger])
-    assert path is not None and path.steps == 7
+    replays = folded(apart, stages_of(schedule), hosts).replays()
+    assert replays is not None
+    found, path = priced_ledger(ledger, replays), Asked(replays, Doubt()).path
+    assert path.steps == 7
     assert path.total_ns == pytest.approx(total_ns, rel=0.001)
     (priced_row,) = found.late
     assert priced_row.label == BY_PATH
@@ -146,9 +159,16 @@ def test_without_the_engine_s_room_nothing_is_priced(monkeypatch) -> None:
     captured, _ = Schedule(2, 2, batches=6, seed=3, steps=8).run()
     monkeypatch.setattr(replays, "_FILE", "none.py")
     replays.engine.cache_clear()
-    ledger, row = late_row()
-    assert folded(captured, [0, 0, 1, 1]).result([ledger]) == ([ledger], None)
+    assert folded(captured, [0, 0, 1, 1]).replays() is None
     replays.engine.cache_clear()
+
+
+def test_without_numpy_the_report_says_so_and_prices_nothing(monkeypatch) -> None:
+    captured, _ = Schedule(2, 2, batches=6, seed=3, steps=8).run()
+    fold = folded(captured, [0, 0, 1, 1])
+    monkeypatch.setattr(replayed, "engine", lambda: importlib.import_module("numpy.of_another_time"))
+    assert fold.replays() is None
+    assert fold.why_not == "No module named 'numpy.of_another_time'"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +230,7 @@ def test_the_interval_of_a_price_is_that_of_a_sign_test(steps: int, least: int, 
 )
 def test_a_damaged_step_has_no_path(damage: dict) -> None:
     captured, _ = Schedule(2, 1, batches=4, seed=1).run()
-    assert folded([*captured[:-1], replace(captured[-1], **damage)], [0, 1]).result([])[1] is None
+    assert folded([*captured[:-1], replace(captured[-1], **damage)], [0, 1]).replays() is None
 
 
 @pytest.mark.parametrize(("damaged", "steps"), [(False, 8), (True, 6)])
@@ -232,13 +252,13 @@ def test_every_captured_step_is_replayed_but_those_that_contradict_themselves(
 def test_a_window_without_a_path_leaves_the_one_before_it_and_says_why() -> None:
     captured, _ = Schedule(2, 1, batches=4, seed=1).run()
     fold = folded(captured, [0, 1])
-    _, path = fold.result([])
+    replays = fold.replays()
     fold.window(CaptureRecord(90, 99, []))
     fold.add(replace(captured[0], iteration=90))
-    assert path is not None and fold.result([])[1] == path
-    assert fold.why_not == ""
+    again = fold.replays()
+    assert replays is not None and again is not None and again.paths() == replays.paths()
     fold.add(replace(captured[0], iteration=91, start_ns=captured[0].start_ns + 10**12))
-    fold.result([])
+    assert fold.replays() is not None
     assert fold.why_not == "no step has the marks of every rank"
 
 

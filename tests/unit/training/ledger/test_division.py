@@ -203,3 +203,49 @@ def test_experts_that_nobody_waits_for_are_in_no_row(seed: int) -> None:
         records[number] = replace(record, work=work)
     found = ledger_of(records, PRICE | {"expert_tokens": 3e9}, has_divided_experts=True)
     assert found is not None and (found.late, found.uneven.cost_ns) == ([], 0)
+
+
+@pytest.mark.parametrize("beside_ms", [0, 10, 20])
+def test_experts_that_are_always_as_hot_are_priced_by_both_passes(beside_ms: int) -> None:
+    """No step tells what a FLOP takes; both passes take as long beside theirs, the backward one has twice."""
+    takes_ms = {FORWARD: beside_ms + 25 - 30, BACKWARD: beside_ms + 50 - 60}  # beyond what is even there
+    records = recorded(2, STEPS, lambda rank, step, phase: takes_ms.get(phase, 0) * MS)
+    work = [value for received in (7000, 1000) for value in (USUAL, -1, received, 1)]
+    price = PRICE | {"expert_tokens": 3e9}
+    found = ledger_of([replace(record, work=work) for record in records], price, has_divided_experts=True)
+    assert found is not None
+    truth_ms = (25 + 50) * 3000 * 3e9 / (USUAL * 6e9 + 7000 * 3e9)
+    least_ms, most_ms = (sum(getattr(row, name) for row in found.late) for name in ("least_ns", "most_ns"))
+    assert {(row.ranks, row.cause, row.work_speed) for row in found.late} == {((0,), "work", "assumed")}
+    assert found.step_ms(found.late_ns) == pytest.approx(truth_ms, rel=0.2)
+    assert found.step_ms(least_ms) <= truth_ms + 1e-3 and truth_ms <= found.step_ms(most_ms) + 1e-3
+
+
+def test_of_experts_nobody_counts_no_time_is_assumed() -> None:
+    """A rank's tokens may go to other ranks' experts: its dense FLOPs do not say what its time goes with."""
+
+    def work(rank: int, step: int) -> tuple[int, int]:
+        return USUAL * 3 // 2 if rank == 1 else USUAL, 1
+
+    records = with_work(recorded(4, STEPS, takes(work, USUAL, 0.1)), work)
+    price = PRICE | {"expert_tokens": 3e9}
+    for has_divided_experts, cause in ((True, None), (False, "work")):
+        found = ledger_of(records, price, has_divided_experts)
+        assert found is not None and {row.cause for row in found.late} == {cause}
+        assert {row.more_work_ns is None for row in found.late} == {has_divided_experts}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_work_dealt_one_rank_after_the_other_is_nobody_s(is_known: bool) -> None:
+    def work(rank: int, step: int) -> tuple[int, int]:
+        return USUAL * 2 if step % 4 == rank else USUAL, 1
+
+    longer, uneven = takes(work, USUAL, CONSTANT), noise(0.01, 5)
+    records = recorded(4, STEPS, lambda *at: longer(*at) + uneven(*at))
+    found = ledger_of(with_work(records, work) if is_known else records, PRICE)
+    assert found is not None and found.late == []
+    truth_ms = 90 * (1 - CONSTANT) * 3 / 4
+    if is_known:
+        assert found.step_ms(found.uneven.cost_ns) == pytest.approx(truth_ms, rel=0.1)
+    else:
+        assert found.step_ms(found.in_turns_ns) == pytest.approx(90 * (1 - CONSTANT), rel=0.1)

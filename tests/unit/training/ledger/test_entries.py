@@ -22,7 +22,7 @@ def test_even_batches_leave_the_mean_of_all_ranks() -> None:
     records = with_work(recorded(4, STEPS, lambda *at: by_work(*at) + uneven(*at)), work)
     book = book_of(records, PRICE)
     assert book is not None
-    entries, found = entries_of(book, [], Division(book, lateness_of(book)).common_speeds())
+    entries, found = entries_of(book, [], {}, Division(book, lateness_of(book)).common_speeds())
     # One of four takes 90 ms longer, and all four the mean of that.
     assert abs(found.cost_ns / len(STEPS) - 67.5e6) < 1e6
     assert found.steps == len(STEPS)
@@ -34,7 +34,7 @@ def test_even_batches_leave_the_mean_of_all_ranks() -> None:
 def test_without_a_speed_nothing_is_told_apart() -> None:
     book = book_of(with_work(recorded(4, STEPS, noise(0.05, 1)), work), PRICE)
     assert book is not None
-    entries, found = entries_of(book, [], {})
+    entries, found = entries_of(book, [], {}, {})
     assert found == Uneven() and set(entries.uneven_ns) == {0}
 
 

@@ -157,3 +157,29 @@ def test_rows_are_the_truth_to_the_nanosecond() -> None:
         assert sum(found.base_ns.values()) + found.in_turns_ns == found.total_ns - 6 * sum(
             ns for _, ns, _ in EVEN
         )
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_without_its_lateness_a_rank_is_as_uneven_as_the_others(ranks: int) -> None:
+    """Beside the same steps without the delay: where chance is as large as the lateness, it stays."""
+    chance, delay = noise(0.1, 3), {(1, FORWARD): 10 * MS}
+    late = ledger(ranks, lambda *at: chance(*at) + delay.get((at[0], at[2]), 0))
+    even = ledger(ranks, noise(0.1, 3))
+    truth_ms = late.step_ms(late.total_ns) - even.step_ms(even.total_ns)
+    (row,) = late.late
+    assert truth_ms < 8 and late.step_ms(row.cost_ns) == pytest.approx(truth_ms, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_in_turns_gains_what_the_step_is_longer_by_it(seed: int) -> None:
+    chance, draw = noise(0.05, seed), random.Random(seed)
+    who = [draw.randrange(4) for _ in range(2000)]
+
+    def extra(rank: int, step: int, phase: int) -> int:
+        return chance(rank, step, phase) + 40 * MS * ((rank, phase) == (who[step], DATA))
+
+    late, even = ledger(4, extra), ledger(4, noise(0.05, seed))
+    truth_ms = late.step_ms(late.total_ns) - even.step_ms(even.total_ns)
+    turns = late.turns["data_loading"]
+    assert late.step_ms(turns.gain_ns) == pytest.approx(truth_ms, rel=0.12)
+    assert turns.gain_ns < turns.total_ns

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import statistics
+from collections.abc import Callable
 
 import pytest
 
-from flagscale_perf.training.ledger.book import book_of, lateness_of
-from flagscale_perf.training.ledger.naming import FEWEST, Late, late_units, steady_units
+from flagscale_perf.training.ledger.book import Lateness, book_of, lateness_of
+from flagscale_perf.training.ledger.naming import FEWEST, Late, late_units, own_lateness, steady_units
 from tests.schedules import FORWARD, MS, Extra, noise, recorded
 
 
@@ -44,3 +46,24 @@ def test_hiccups_that_hit_everybody_name_nobody(seed: int) -> None:
         return uneven(rank, step, phase) + abs(slow(rank, step, phase)) * ((7 * step + 3 * rank) % 10 == 0)
 
     assert found(late_units, 2 + seed % 4, 100, hiccups) == []
+
+
+@pytest.mark.parametrize(
+    ("beyond", "own"),
+    [
+        (lambda draw: draw.gauss(1000, 400), 840),  # as much above the usual as below: chance, which stays
+        (lambda draw: draw.choice([800, 800, 800, 2000]), 1100),  # nothing below answers what some have above
+        (lambda draw: draw.choice([0, 1200, 1200, 1200]), 900),  # in some steps it is not late
+    ],
+)
+def test_chance_is_no_lateness_of_one_s_own(beyond: Callable[[random.Random], float], own: float) -> None:
+    draw, late = random.Random(1), Late(1, FORWARD, "constant", range(2000), 1000)
+    beyond_ns = {at: round(beyond(draw)) for at in late.at}
+    found = own_lateness([late], Lateness({late.place: beyond_ns}, {}))[late.place]
+    assert statistics.fmean(found.values()) == pytest.approx(own, rel=0.04)
+
+
+def test_steps_that_stand_out_are_all_a_unit_s_own() -> None:
+    steady, burst = Late(1, FORWARD, "constant", range(20), 10), Late(1, FORWARD, "bursts", [3, 4], 50)
+    found = own_lateness([steady, burst], Lateness({steady.place: dict.fromkeys(range(20), 10)}, {}))
+    assert found[steady.place].keys() == {*range(20)} - {3, 4}

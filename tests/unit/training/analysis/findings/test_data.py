@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.training.analysis.findings.data import data_stall
+from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import MS
-from tests.synthetic import Plan, cuts_records, node_record, ranks_record
+from tests.synthetic import Plan, cuts_records, node_record, ranks_record, write
 from tests.unit.training.analysis.findings.planted import findings_of, when
 
 
@@ -38,3 +40,29 @@ def test_data_that_is_late_on_all_ranks_is_nobody_s(tmp_path: Path) -> None:
     (found,) = findings_of(plan, tmp_path)
     assert (found.name, found.ranks) == ("data_stall", [])
     assert found.cost_share == pytest.approx(0.11 / 1.11, rel=0.03)
+
+
+CPU = {"device": "CPU (rehearsal)", "rehearsal": True, "peak_flop_per_s": None}
+UNREAD = "data loading and communication below 30.0 % of the steps' time: how long ranks waited for a CPU is"
+
+
+@pytest.mark.parametrize(
+    ("data_ms", "is_read", "is_found"),
+    [
+        (105, False, False),  # nothing tells whether ranks had a CPU
+        (900, False, True),
+        (105, True, True),
+        (30, True, False),  # each of sixteen micro-batches waits for its CPU
+    ],
+)
+def test_where_cpus_compute_loading_may_wait_for_one(
+    data_ms: int, is_read: bool, is_found: bool, tmp_path: Path
+) -> None:
+    plan = Plan(
+        facts=CPU | {"global_batch_size": 64, "data_parallel": 4},
+        extra=lambda n: {"data_loading_ns": data_ms * MS},
+        host=(lambda n: {"run_delay_ns": n}) if is_read else None,
+    )
+    report = read_report(open_session(write(plan, tmp_path)))
+    assert [each.name for each in report.findings] == ["data_stall"] * is_found
+    assert any(each.startswith(UNREAD) for each in report.unjudged) is not is_read

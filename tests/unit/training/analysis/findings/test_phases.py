@@ -84,3 +84,8 @@ def test_data_that_grows_is_no_data_stall_besides(tmp_path: Path) -> None:
 def test_every_short_phase_is_judged(phase: str, tmp_path: Path) -> None:
     found = findings_of(Plan(extra=lambda n: {f"{phase}_ns": 150 * MS}), tmp_path)
     assert [(each.name, each.phase) for each in found] == [("long_phase", phase)]
+
+
+def test_stages_may_wait_for_messages_in_their_schedule(tmp_path: Path) -> None:
+    plan = Plan(facts={"pipeline_parallel": 2}, extra=lambda n: {"forward_backward_other_ns": 150 * MS})
+    assert findings_of(plan, tmp_path) == []

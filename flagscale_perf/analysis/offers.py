@@ -1,0 +1,31 @@
+"""The changes that would gain a run the most, as a block of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flagscale_perf.analysis.blocks import Block, Note, Quantity, Table
+from flagscale_perf.analysis.replays import Offer
+
+
+def table_of(offers: Sequence[Offer]) -> list[Block]:
+    """A row for each, in this order."""
+    if not offers:
+        return [Note("No change that was tried would gain anything, by a replay of captured steps.")]
+    rows = [
+        (
+            one.change,
+            Quantity(one.gain, "share", is_change=True),
+            Quantity(one.least, "share", is_change=True),
+            None if one.most is None else Quantity(one.most, "share", is_change=True),
+            "" if one.is_gain else "no gain that is sure",
+            one.kind,
+            f"{one.hits} of {one.checks}" if one.checks else "not yet",
+            one.option or None,
+        )
+        for one in offers
+    ]
+    head = ("change", "tokens/s", "from", "to", "", "class", "held before", "the host's option")
+    steps = f"{offers[0].step_ms:,.1f} ms; {offers[0].evidence}"
+    title = f"What would gain the most: replayed, with 95 % intervals. A usual step has {steps}"
+    return [Table(head, rows, 1, title)]

@@ -1,0 +1,157 @@
+"""What a change of a run is, and what is predicted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+
+
+class MissingRecordError(PerfError):
+    """A change that cannot be predicted as a record is missing: which one, and the command that makes it."""
+
+    def __init__(self, change: str, record: str, command: str) -> None:
+        super().__init__(f"{change}: no answer without {record}; record it: {command}")
+        self.record, self.command = record, command
+
+
+class Change(NamedTuple):
+    """One change of a run, such as `rank=3 forward=peers` or `m=16`.
+
+    Attributes:
+        name: of a phase, wildcards included, or of what else is changed.
+        how: "=", "*=", "+=" or "-=".
+        value: in its canonical form.
+        where: which ranks' or stages' durations are changed, such as "rank=3"; "" for those of all.
+        kind: "A": the same graph; "B": another graph of the recorded durations; "C": it takes operators.
+    """
+
+    name: str
+    how: str
+    value: str
+    where: str
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """As the user may write it."""
+        return f"{self.where} {self.name}{self.how}{self.value}".strip()
+
+
+class Doubt(NamedTuple):
+    """What is known of predictions beside the steps that they are made of.
+
+    Attributes:
+        drift: standard deviation between the usual steps of two runs of one configuration, a share.
+        drift_source: where that is from.
+        scores: by kind, of each prediction that was checked: how far the outcome was from it, in half widths
+            of an interval as is expected of its kind; and whether the interval that was given held it.
+    """
+
+    drift: float = 0.01
+    drift_source: str = "assumed for devices"
+    scores: Mapping[str, Sequence[tuple[float, bool]]] = {}
+
+
+class Prediction(NamedTuple):
+    """A usual step after changes.
+
+    Attributes:
+        text: the changes in their canonical form.
+        kind: of the one whose answer is the least sure: "A", "B" or "C".
+        measured_ns: the usual step as it was recorded.
+        predicted_ns: the usual step after the changes.
+        low_ns, high_ns: between these it is, 95 times of 100.
+        parts: half widths in nanoseconds by what they are from: the spread of what the replay does not
+            explain ("replay"), the steps' own differences ("sampling"), those between runs ("drift"), and
+            how predictions of this kind did ("record"). Together the root of the sum of their squares.
+        ceiling_ns: the same if, besides, messages took no time and no rank was later than its peers.
+        steps: how many it is made of.
+        evidence: which ones, in words.
+        checked: of predictions of this kind so far, those that held the outcome, and all.
+        samples, ranks: how many times as many a step trains, and the job has, as before.
+        notes: what was assumed, one line each.
+    """
+
+    text: str
+    kind: str
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float
+    high_ns: float
+    parts: Mapping[str, float]
+    ceiling_ns: float | None
+    steps: int
+    evidence: str
+    checked: tuple[int, int]
+    samples: float = 1.0
+    ranks: float = 1.0
+    notes: Sequence[str] = ()
+
+    @property
+    def gain_ns(self) -> float:
+        """What a usual step gains, where it trains more samples against as much more time as before; below 0
+        what it loses.
+        """
+        return self.samples * self.measured_ns - self.predicted_ns
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether there is a gain even at the long end of the interval."""
+        return self.high_ns < self.samples * self.measured_ns
+
+
+_LEAST = 0.2  # of a prediction: an interval that reaches further down bounds no gain
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A change that is worth a try.
+
+    Attributes:
+        change: in its canonical form.
+        kind: "A", "B" or "C", as of a prediction.
+        gain: more of what is trained in the same time on as many devices, 0.12 is +12 %.
+        least, most: between these it is, 95 times of 100; `most` is None where nothing bounds it.
+        step_ms, predicted_ms: a usual step, as recorded and after the change.
+        evidence: which steps that is from.
+        hits, checks: of predictions of this kind so far, those that held the outcome, and all.
+        option: of the host; "" where it has none for that.
+    """
+
+    change: str
+    kind: str
+    gain: float
+    least: float
+    most: float | None
+    step_ms: float
+    predicted_ms: float
+    evidence: str
+    hits: int
+    checks: int
+    option: str
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it gains something even at the low end."""
+        return self.least > 0
+
+
+def offered(found: Prediction, option: str) -> Offer:
+    """A prediction as an offer."""
+    work_ns = found.samples * found.measured_ns / found.ranks
+    return Offer(
+        found.text,
+        found.kind,
+        work_ns / found.predicted_ns - 1,
+        work_ns / found.high_ns - 1,
+        work_ns / found.low_ns - 1 if found.low_ns > _LEAST * found.predicted_ns else None,
+        found.measured_ns / NS_PER_MS,
+        found.predicted_ns / NS_PER_MS,
+        found.evidence,
+        *found.checked,
+        option,
+    )

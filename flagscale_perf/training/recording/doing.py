@@ -1,0 +1,67 @@
+"""What a rank is doing at this moment, as it says itself when it is asked; see `training.ranks.inquiry`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Literal, NamedTuple
+
+from flagscale_perf.device.collectives import debug_server, last_ones
+from flagscale_perf.device.timeline import Timeline
+from flagscale_perf.spine import stacks
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.ring import MAX_ANSWER_BYTES
+from flagscale_perf.training.marks import spans
+from flagscale_perf.training.phases import PHASES
+
+Where = Literal["start", "step", "between_steps", "eval", "checkpoint"]
+MAX_GROUPS = 32
+_ROOM = 200  # for the question, and what is around the answer
+
+
+class Whereabouts(NamedTuple):
+    """Where a training loop is.
+
+    Attributes:
+        where: "start" before the first step.
+        iteration: the last finished one.
+        since_ns: monotonic mark of when that began.
+        timeline: of the marks, in a step that has some.
+    """
+
+    where: Where
+    iteration: int
+    since_ns: int
+    timeline: Timeline | None = None
+
+
+def training_thread() -> int:
+    """The ident of the calling thread, which trains."""
+    return threading.get_ident()
+
+
+def answer_of(loop: Whereabouts, thread: int) -> str:
+    """The answer as JSON, never longer than the ring has room for; `thread`: that trains."""
+    now_ns = monotonic_ns()
+    phase, for_ns = None, now_ns - loop.since_ns
+    if loop.timeline is not None:
+        # what lasts from the last mark on
+        number, for_ns = spans(loop.timeline.under_way(), loop.since_ns, now_ns)[-1]
+        phase = PHASES[number]
+    seen = stacks.own(thread)
+    content: dict[str, Any] = {
+        "iteration": loop.iteration,
+        "where": loop.where,
+        "phase": phase,
+        "for_ns": for_ns,
+        "stack": seen.main,
+        "threads": seen.threads,
+        "collectives": [each._asdict() for each in last_ones()[-MAX_GROUPS:]],
+        "debug_port": debug_server(),
+    }
+    while len(answer := dump(content)) > MAX_ANSWER_BYTES - _ROOM:
+        for name in ("threads", "stack", "collectives"):
+            if content[name]:
+                content[name].popitem() if name == "threads" else content[name].pop()
+                break
+    return answer

@@ -1,0 +1,93 @@
+"""The real Trainer of transformers, in an unmodified script, against what that counts itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from flagscale_perf import ModelShape, open_run, step_flops
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.records import StepRecord
+from tests.processes.hf_train import SEQUENCE, STEPS
+
+pytestmark = pytest.mark.host
+REPO = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("hf_train.py")
+ON = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_BREAKDOWN": "1"}
+LAUNCH = ("-m", "flagscale_perf.launch")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+SHAPE = {
+    **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 2048},
+}
+
+
+class Trained(NamedTuple):
+    told: dict[str, Any]
+    output: str
+    records: Path
+
+
+def train(directory: Path, *words: str, **variables: str) -> Trained:
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(REPO),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **variables,
+    }
+    done = subprocess.run(
+        [sys.executable, *words], cwd=directory, env=environ, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (told,) = (line.removeprefix("TOLD ") for line in done.stdout.splitlines() if line.startswith("TOLD "))
+    return Trained(json.loads(told), done.stdout + done.stderr, directory / "logs/perf_monitor")
+
+
+def steps_of(run: Any) -> list[StepRecord]:
+    return [record for record in run.records() if isinstance(record, StepRecord)]
+
+
+def test_an_unmodified_script_is_recorded_as_it_counts_itself(tmp_path: Path) -> None:
+    alone = train(tmp_path, str(SCRIPT))
+    found = train(tmp_path, *LAUNCH, str(SCRIPT), **ON)
+    run = open_run(found.records)
+    steps = steps_of(run)
+    shape = ModelShape.from_hf(SHAPE)
+    assert found.told["losses"] == alone.told["losses"]
+    assert [step.iteration for step in steps] == [*range(1, STEPS + 1)]
+    assert sum(step.tokens for step in steps) == found.told["tokens"]
+    assert {(step.samples, step.microbatches) for step in steps} == {(4, 2)}
+    assert steps[-1].model_flops == step_flops(shape, 4, SEQUENCE).model_flops
+    pauses_s = sum(each.eval_ns for each in steps) / 1e9
+    assert pauses_s >= sum(found.told["evaluations_s"]) > 0.8 * pauses_s - 0.1
+    assert run.facts.host.startswith("transformers 5.")
+    assert [each.reason for each in run.records() if isinstance(each, RunEnd)] == ["completed"]
+
+
+def test_samples_of_varied_lengths_on_two_ranks(tmp_path: Path) -> None:
+    """Every rank has its own; what all have is taken to be as rank 0's, and that is said."""
+    found = train(tmp_path, *TORCHRUN, *LAUNCH, str(SCRIPT), "--varied", **ON)
+    run = open_run(found.records)
+    assert sum(step.real_tokens for step in steps_of(run)) == 2 * found.told["tokens"]
+    assert {step.samples for step in steps_of(run)} == {8}
+    assert "work of other ranks' as rank 0's" in found.output
+    report = run.report()
+    assert report.ranks is not None and len(report.ranks.entries) == 2
+
+
+def test_an_adapter_is_trained_without_flops(tmp_path: Path) -> None:
+    frozen = "model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=100))"
+    script = tmp_path / "frozen.py"
+    script.write_text(
+        SCRIPT.read_text().replace(frozen, frozen + "\n    model.lm_head.weight.requires_grad_(False)")
+    )
+    found = train(tmp_path, *LAUNCH, str(script), **ON)
+    assert "TFLOPS, MFU and HFU (model: lm_head.weight is frozen" in found.output
+    assert {step.model_flops for step in steps_of(open_run(found.records))} == {None}
