@@ -258,7 +258,7 @@ class Outcome(NamedTuple):
 
     @property
     def score(self) -> float:
-        """How far off, in half widths of an interval as is expected of its kind."""
+        """As `--check` enters it."""
         said = self.prediction
         told = said.kind, said.measured_ns, said.predicted_ns, said.parts
         return score_of(*told, self.case.truth_ms * 1e6)

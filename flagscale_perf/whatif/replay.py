@@ -122,9 +122,8 @@ class Simulation:
                 continue
             lane, at = each
             ready = self.ready(each, ends, arrived.get(self._met.get(each, -1), ())) if at else begin[lane]
-            own_ends = ends[lane][at : until[each]]
-            np.cumsum(lags_ns[lane][at : until[each]], axis=0, out=own_ends)
-            own_ends += ready
+            for row in range(at, until[each]):  # few rows at a time: `cumsum` down an axis takes far longer
+                ready = np.add(ready, lags_ns[lane][row], out=ends[lane][row])
         return ends
 
     def ready(self, node: Node, ends: Mapping[Lane, Times], arrived: Sequence[Times]) -> Times:
