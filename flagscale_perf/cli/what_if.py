@@ -156,11 +156,11 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     yield f"measured   {one.measured_ns / _MS:10.1f} ms a step; {one.evidence}"
     interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
     yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
-    half_ns = (one.high_ns - one.low_ns) / 2
     share = one.gain_ns / (one.samples * one.measured_ns)
     word = "" if one.is_gain else "  no gain that is sure"
     per = "" if one.samples == 1 else f" for {one.samples:g} times the samples"
-    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){per}{word}"
+    gain = f"{one.gain_ns / _MS:10.1f} ms +- {one.gain_half_ns / _MS:.1f} ({100 * share:+.1f} %)"
+    yield f"gain       {gain}{per}{word}"
     yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
         yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"
