@@ -14,7 +14,7 @@ from tests.profile_runs import make_profile, make_profile_header
 
 @pytest.fixture()
 def run(tmp_path: Path) -> str:
-    return str(write_run(tmp_path / "old", make_late(evenly(), 1, 15)).parent)
+    return str(write_run(tmp_path / "jobs" / "old", make_late(evenly(), 1, 15)).parent)
 
 
 def test_a_prediction_has_its_interval_and_is_entered(run: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,8 +64,8 @@ def test_a_trace_draws_every_rank_recorded_and_predicted(
 def test_a_new_run_says_whether_it_held_and_widens_what_did_not(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = str(write_run(tmp_path / "new", evenly()).parent)
-    slow = str(write_run(tmp_path / "slow", make_late(evenly(), 0, 40)).parent)
+    new = str(write_run(tmp_path / "jobs" / "new", evenly()).parent)
+    slow = str(write_run(tmp_path / "jobs" / "slow", make_late(evenly(), 0, 40)).parent)
     late = ["what-if", run, "--noise", "1%", "rank=1", "forward=peers"]
     assert main(late) == 0
     capsys.readouterr()
