@@ -24,7 +24,7 @@ def test_a_prediction_has_its_interval_and_is_entered(run: str, capsys: pytest.C
         "rank=1 forward=peers  (class A)",
         "measured        355.0 ms a step; 8 captured steps, 8-15",
         "predicted       310.0 ms, 95 of 100 times within [297.6, 322.4]",
-        "gain             45.0 ms +- 12.4 (+12.7 %)",
+        "gain             45.0 ms +- 9.0 (+12.7 %)",
         "interval   replay 0.0, sampling 0.0, drift 8.6, record 9.0 ms",
         "ceiling         305.0 ms, if no message took time, and no rank was late",
         "tokens/s      6,606.5",
