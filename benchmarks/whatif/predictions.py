@@ -272,7 +272,7 @@ def outcomes(runs: Mapping[str, Recorded]) -> Iterator[Outcome]:
     for case in cases(runs):
         doubt = Doubt(case.drift, "measured", dict(scores))
         prediction = case.run.replays(case.steps).predict(
-            found.changes(case.words, NAMES), doubt, *([case.beside] if case.beside else [])
+            found.changes(case.words, NAMES), doubt, case.beside
         )
         outcome = Outcome(case, prediction)
         scores[prediction.kind].append((outcome.score, outcome.is_hit))
