@@ -52,7 +52,7 @@ def lines_of(ranks: Sequence[DoingRecord], is_full: bool) -> list[str]:
 def _head(those: Sequence[DoingRecord]) -> str:
     one = those[0]
     parts = [f"iteration {one.iteration + 1}"] if one.iteration is not None else []
-    parts += [one.phase or one.where] if one.phase or one.where else ["its process does not answer"]
+    parts.append(one.phase or one.where or "its process does not answer")
     if one.for_ns is not None:
         parts.append(f"for {one.for_ns / NS_PER_S:.1f} s")
     if one.source not in ("", "itself"):

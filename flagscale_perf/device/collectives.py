@@ -38,12 +38,9 @@ def recorded() -> list[dict[str, Any]]:
     """The entries of the flight recorders, oldest first; empty if there is none. Takes some 50 us an entry,
     and blocks other threads for half of that.
     """
-    c10d, entries = sys.modules.get(_C10D), []
-    for name in _RECORDERS:
-        recorder = getattr(c10d, name, None)
-        found = json.loads(recorder(True, False)).get("entries", []) if recorder is not None else []
-        entries += found
-    return entries
+    c10d = sys.modules.get(_C10D)
+    recorders = [getattr(c10d, name) for name in _RECORDERS if hasattr(c10d, name)]
+    return [entry for each in recorders for entry in json.loads(each(True, False)).get("entries", [])]
 
 
 def last_ones() -> list[Last]:

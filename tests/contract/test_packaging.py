@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
     assert held == built | {
         str(path.relative_to(source))
         for path in (source / "flagscale_perf").rglob("*")
-        if path.suffix in (".py", ".pyi", ".typed", ".c", ".css", ".html", ".js", ".toml")
+        if path.suffix in (".py", ".pyi", ".typed", ".c", ".css", ".html", ".js", ".json", ".toml")
     }
     assert scripts.split("\n\n") == [
         "[console_scripts]\nflagscale-perf = flagscale_perf.cli:main",

@@ -50,7 +50,7 @@ class Setting(NamedTuple):
         arguments, name = facts.arguments or {}, name_of(self.head)
         if self.value is True and name.startswith("no_"):
             return arguments.get(name) is True or arguments.get(name.removeprefix("no_")) is False
-        return _plain(arguments.get(name)) == _plain(self.value)
+        return bool(_plain(arguments.get(name)) == _plain(self.value))
 
 
 class Patch(NamedTuple):

@@ -17,7 +17,7 @@ from tests.members import wait_for
 def test_paths_are_shortened_to_what_tells_them_apart() -> None:
     assert stacks.shortened("/opt/env/lib/python3.11/site-packages/torch/nn/a.py") == "torch/nn/a.py"
     assert stacks.shortened("/usr/lib/python3.11/threading.py") == "python3.11/threading.py"
-    assert stacks.shortened("/home/me/train.py") == "/home/me/train.py"
+    assert stacks.shortened("/srv/job/train.py") == "/srv/job/train.py"
 
 
 def test_own_threads_are_there_without_ours() -> None:
