@@ -11,7 +11,8 @@ from typing import Any
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.offers import table_of
-from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
+from flagscale_perf.analysis.predictions import Change, Prediction
+from flagscale_perf.analysis.replays import Engine, Replayable, engine
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
@@ -22,7 +23,10 @@ from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.packages import missing
 
 _MS = 1e6
-_EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5"
+_EPILOG = (
+    "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5;"
+    " of calls: calls=0.5, bytes=0.5, transport=shm, server*=0.5; of a queue: units=+1, producers=x2"
+)
 
 
 class WhatIfCommand(Command):
@@ -74,7 +78,7 @@ class WhatIfCommand(Command):
             offers = own.best(doubt)
             print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers)))
             return 0
-        changes = found.changes(args.changes, own.phases)
+        changes = found.changes(args.changes, own.phases, own.checks)
         beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
         shares = _shares(args.run) if any(change.kind == "C" for change in changes) else {}
         prediction = own.replays().predict(changes, doubt, beside, shares)
@@ -93,13 +97,13 @@ def answer(session: Session, words: Sequence[str]) -> list[str]:
     """What `what-if RUN CHANGE` prints; the prediction is not entered. Raises PerfError as that."""
     found, directory = _engine(), session.path.parent
     own: Replayable = load(session.instrument).replayable(session)
-    changes = found.changes(words, own.phases)
+    changes = found.changes(words, own.phases, own.checks)
     return _lines_of(own.replays().predict(changes, found.doubt(directory, own.drift())), changes, own)
 
 
 def _lines_of(prediction: Prediction, changes: Sequence[Change], own: Replayable) -> list[str]:
     flags = [flag for change in changes if (flag := own.flag_of(change))]
-    return [*_lines(prediction, own.rates(prediction), flags)]
+    return [*_lines(prediction, own, flags)]
 
 
 def _engine() -> Engine:
@@ -125,7 +129,7 @@ def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
 def _check(args: Namespace, own: Replayable, directory: Path) -> int:
     from flagscale_perf.whatif import ledger
 
-    words = _engine().changes(args.changes, own.phases)
+    words = _engine().changes(args.changes, own.phases, own.checks)
     text = " ".join(change.text for change in words)
     known = [entry for entry in ledger.entries(directory) if entry.outcome_ns is None]
     right = [entry for entry in known if not text or entry.content["change"] == text]
@@ -151,9 +155,9 @@ def as_dict(prediction: Prediction, own: Replayable) -> Mapping[str, Any]:
     return {**found, "rates": dict(own.rates(prediction))}
 
 
-def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Iterator[str]:
+def _lines(one: Prediction, own: Replayable, flags: list[str]) -> Iterator[str]:
     yield f"{one.text}  (class {one.kind})"
-    yield f"measured   {one.measured_ns / _MS:10.1f} ms a step; {one.evidence}"
+    yield f"measured   {one.measured_ns / _MS:10.1f} ms a {own.of}; {one.evidence}"
     interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
     yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
     share = one.gain_ns / (one.samples * one.measured_ns)
@@ -163,8 +167,8 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     yield f"gain       {gain}{per}{word}"
     yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
-        yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"
-    for name, value in rates.items():
+        yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if {own.perfect}"
+    for name, value in own.rates(one).items():
         yield f"{name:10} {value:10,.1f}"
     if flags:
         yield f"host       {'; '.join(flags)}"
