@@ -128,8 +128,15 @@ def predict(flow: Flow, changes: Sequence[Change], made: Outcomes, doubt: Doubt)
         steps=len(flow.units),
         evidence=flow.evidence,
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
+        gain_half_ns=_of_gain(kind, parts["replay"], usual_ns - measured_ns, doubt),
         notes=flow.notes,
     )
+
+
+def _of_gain(kind: str, others_ns: float, change_ns: float, doubt: Doubt) -> float:
+    """The half width of what this very run gains: every stretch is compared with itself."""
+    of_change, _ = intervals.EXPECTED[kind]
+    return math.hypot(others_ns, intervals.record(kind, others_ns, of_change * abs(change_ns), doubt))
 
 
 def _of(flow: Flow, made: Made) -> float:

@@ -162,7 +162,7 @@ def test_a_second_session_takes_what_was_predicted(
 ) -> None:
     recorded = session(tmp_path / "before", before)
     said = what_if(capsys, recorded, *change.split())
-    assert said["is_gain"] is gains
+    assert said["is_gain"] if gains else said["gain_ns"] < 0.1 * said["measured_ns"]
     for turn in range(TURNS):  # a busy machine makes a session longer, never shorter
         if turn:
             what_if(capsys, recorded, *change.split())
