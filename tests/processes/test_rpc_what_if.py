@@ -135,11 +135,14 @@ def session(directory: Path, plant: Plant) -> Path:
 
 
 def what_if(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, float]:
-    assert main(["what-if", *map(str, words), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    """What it says; nothing where a busy machine has left too little of what bytes cost."""
+    rc = main(["what-if", *map(str, words), "--json"])
+    said = capsys.readouterr()
+    assert rc == 0 or "calls that tell what they and their bytes cost" in said.err
+    return {} if rc else json.loads(said.out)
 
 
-TURNS = 3
+TURNS = 3  # one of which the machine may spoil; alone the first one tells
 USUAL = Plant()
 THREE = Plant(calls=12, threads=3, server_ms=50.0)
 
@@ -160,14 +163,15 @@ THREE = Plant(calls=12, threads=3, server_ms=50.0)
 def test_a_second_session_takes_what_was_predicted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], before: Plant, change: str, after: Plant, gains: bool
 ) -> None:
-    recorded = session(tmp_path / "before", before)
-    said = what_if(capsys, recorded, *change.split())
-    assert said["is_gain"] if gains else said["gain_ns"] < 0.1 * said["measured_ns"]
-    for turn in range(TURNS):  # a busy machine makes a session longer, never shorter
-        if turn:
-            what_if(capsys, recorded, *change.split())
-        seen = what_if(capsys, recorded, "--check", session(tmp_path / f"after-{turn}", after))
-        if seen["outcome_ns"] <= said["high_ns"]:
+    tried = []
+    for turn in range(TURNS):
+        recorded = session(tmp_path / f"before-{turn}", before)
+        said = what_if(capsys, recorded, *change.split())
+        seen = (
+            what_if(capsys, recorded, "--check", session(tmp_path / f"after-{turn}", after)) if said else {}
+        )
+        tried.append((said, seen))
+        if seen and seen["hit"]:
             break
-    assert said["low_ns"] <= seen["outcome_ns"] <= said["high_ns"], (said, seen)
-    assert seen["hit"] or turn
+    assert seen and seen["hit"], tried
+    assert said["is_gain"] if gains else said["gain_ns"] < 0.1 * said["measured_ns"]

@@ -16,11 +16,13 @@ from tensordict import TensorDict
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.predictions import Doubt
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.analysis.changeable import ChangeableQueue
 from flagscale_perf.whatif.changes import changes
 from tests.members import wait_for
 
-ROWS, BATCHES, POLL_S = 8, 12, 0.005
+ROWS, BATCHES, POLL_S, MAKE_S, TAKE_S = 8, 12, 0.005, 0.6, 0.2
+PUT_S, BUSY = 0.02, 1.25  # what a put may take; what a step may take of what its maker does
 
 
 @ray.remote(num_cpus=0)
@@ -83,14 +85,14 @@ def run_of(directory: Path, makers: int, make_s: float, train_s: float) -> Chang
 
 @pytest.fixture(scope="module")
 def before(queue: Any, tmp_path_factory: pytest.TempPathFactory) -> ChangeableQueue:
-    return run_of(tmp_path_factory.mktemp("queue") / "before", 1, 0.6, 0.2)
+    return run_of(tmp_path_factory.mktemp("queue") / "before", 1, MAKE_S, TAKE_S)
 
 
 @pytest.mark.parametrize(
     ("text", "makers", "make_s", "train_s", "gains"),
     [
-        ("producers=x2", 2, 0.6, 0.2, True),
-        ("Taker+=100ms", 1, 0.6, 0.3, False),  # still as soon as the maker
+        ("producers=x2", 2, MAKE_S, TAKE_S, True),
+        ("Taker+=100ms", 1, MAKE_S, TAKE_S + 0.1, False),  # still as soon as the maker
     ],
 )
 def test_a_second_run_takes_what_was_predicted(
@@ -102,6 +104,10 @@ def test_a_second_run_takes_what_was_predicted(
     train_s: float,
     gains: bool,
 ) -> None:
+    if before.usual_ns("") > BUSY * (MAKE_S + PUT_S) * NS_PER_S:
+        pytest.skip(
+            "other programs leave no processor for one more process, as a prediction takes for granted"
+        )
     found = before.replays().predict(changes([text], before.phases, before.checks), Doubt(*before.drift()))
     true_ns = run_of(tmp_path / f"after-{text[:5]}", makers, make_s, train_s).usual_ns(text)
     assert found.low_ns <= true_ns <= found.high_ns, (found, before.phases)
