@@ -20,6 +20,7 @@ _FACTOR = re.compile(r"\d+(\.\d+)?")
 _PLACES = re.compile(r"(\d+(-\d+)?|[0-9*?\[\]-]+)(,(\d+(-\d+)?|[0-9*?\[\]-]+))*")
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIMES = "a factor (NAME*=0.5), a time (NAME=20ms, NAME+=5ms), 0, or NAME=peers"
+MOST_NS, MOST_TIMES = 86_400 * 10**9, 1_000_000  # of one part of a step
 
 
 class _Known(NamedTuple):
@@ -117,6 +118,8 @@ def _duration(word: str, told: tuple[str, str]) -> tuple[str, str]:
     if value == PEERS and how in ("=", "*="):
         return "=", value
     time, factor = _TIME.fullmatch(value), _FACTOR.fullmatch(value)
+    if (time and time_ns(value) > MOST_NS) or (factor and float(value) > MOST_TIMES):
+        raise PerfError(f"{word!r}: a part of a step lasts a day at most; write a shorter one")
     if how == "*=" and factor:
         return how, f"{float(value):g}"
     if (how == "=" and value == "0") or (how != "*=" and time):
