@@ -19,7 +19,7 @@ from flagscale_perf.store import cache
 from flagscale_perf.whatif.intervals import EXPECTED, score_of
 
 NAME = "predictions.jsonl"
-MAX_BYTES, MAX_NS = 64 << 20, 1e18
+MAX_BYTES, MAX_FILES, MAX_NS = 64 << 20, 64, 1e18
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND
 _NUMBERS = ("time_s", "measured_ns", "predicted_ns", "low_ns", "high_ns")
 
@@ -75,8 +75,11 @@ def scores(known: Sequence[Entry]) -> Mapping[str, Sequence[tuple[float, bool]]]
 
 
 def doubt(directory: Path, drift: tuple[float, str]) -> Doubt:
-    """What is known of predictions of runs in this directory."""
-    return Doubt(*drift, scores(entries(directory)))
+    """What is known of predictions of runs in this directory, by how those of runs nearby turned out, too."""
+    near = {*directory.parent.glob(f"*/{NAME}"), *directory.parent.parent.glob(f"*/{directory.name}/{NAME}")}
+    others = [path for path in sorted(near) if path.parent != directory][:MAX_FILES]
+    known = [*entries(directory), *(entry for path in others for entry in _read(path))]
+    return Doubt(*drift, scores(known))
 
 
 def _paths(directory: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor
 
 pytestmark = pytest.mark.host
 
-RANKS, ASKED_STEPS = 2, 3
+RANKS, ASKED_STEPS = 2, 6
 MICROBATCHES = 2  # of a step of `fs.SMALL` on one replica
 PIPELINE = ["--pipeline-model-parallel-size", "2", "--vocab-size", "4200", "--train-iters", "5000"]
 MONITOR = [
@@ -146,7 +146,7 @@ def test_a_window_of_all_ranks_marks_with_the_host_s_timers(captured: Captured) 
             assert own[PHASES.index("forward")] == phases[step.iteration]["forward_ns"]
 
 
-def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
+def test_a_live_run_is_asked_for_more_steps(captured: Captured) -> None:
     window, steps = captured.window(1)
     first, last = window["first_iteration"], window["iteration"]
     assert window.get("why", "") == ""
@@ -163,6 +163,27 @@ def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
     assert "not captured whole" not in captured.finished.output
     assert (captured.late.returncode, captured.late.stderr.split(" '")[0]) == (2, "no training writes")
     assert not list((captured.directory / "perf").glob("perf_capture_*"))
+
+
+def test_what_if_tells_what_more_micro_batches_would_take(captured: Captured) -> None:
+    """A forward and a backward pass of the slower stage for each, and what lies between two of them: here no
+    more than a third.
+    """
+    asked = [sys.executable, "-m", "flagscale_perf", "what-if", "perf", "m=10", "--json"]
+    where = {"cwd": captured.directory, "timeout": fs.DEADLINE_S}
+    done = subprocess.run(asked, capture_output=True, text=True, **where)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["kind"], found["samples"], found["steps"]) == ("B", 5, ASKED_STEPS - 1)
+    assert found["low_ns"] < found["predicted_ns"] < found["high_ns"]
+    _, steps = captured.window(1)
+    own = [own_times(unpacked(step), step.start_ns, step.start_ns + step.train_step_ns) for step in steps]
+    passes_ns = [
+        sum(times[PHASES.index(name)] for name in ("forward", "backward")) / MICROBATCHES for times in own
+    ]
+    more_ns = (found["predicted_ns"] - found["measured_ns"]) / 8
+    assert 0.9 * min(passes_ns) < more_ns < 4 / 3 * max(passes_ns)
+    assert json.loads((captured.directory / "perf/predictions.jsonl").read_text())["change"] == "m=10"
 
 
 INTERLEAVED = [

@@ -47,6 +47,16 @@ def test_a_prediction_and_its_outcome_are_a_line_each(tmp_path: Path) -> None:
     assert ledger.doubt(tmp_path, (0.02, "here")).drift == 0.02
 
 
+def test_what_is_known_of_a_kind_is_known_of_runs_nearby(tmp_path: Path) -> None:
+    for name, outcome_ns in (("one", 81.0), ("two", 99.0)):
+        ledger.enter(tmp_path / "jobs" / name / "perf", "run.jsonl", MADE)
+        (entry,) = ledger.entries(tmp_path / "jobs" / name / "perf")
+        ledger.check(entry, "new", outcome_ns)
+    found = ledger.doubt(tmp_path / "jobs" / "one" / "perf", (0.01, "")).scores["B"]
+    assert [is_hit for _, is_hit in found] == [True, False]
+    assert ledger.doubt(tmp_path / "other" / "job" / "perf", (0.01, "")).scores == {}
+
+
 def test_what_is_no_line_of_it_is_passed_over(tmp_path: Path) -> None:
     path = ledger.enter(tmp_path, "run.jsonl", MADE)
     odd = [
