@@ -47,7 +47,7 @@ def test_what_is_impossible_or_takes_other_records_has_no_prediction(asked: Aske
 
 
 def test_a_rehearsal_differs_more_from_run_to_run(tmp_path: Path) -> None:
-    session = open_session(write_run(tmp_path / "perf", evenly(), rehearsal=True))
+    session = open_session(write_run(tmp_path / "one" / "perf", evenly(), rehearsal=True))
     assert doubt_of(session).drift == REHEARSAL_NOISE
 
 
