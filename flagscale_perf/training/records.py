@@ -210,7 +210,7 @@ class PhaseRecord(NamedTuple):
 @record("capture")
 @dataclass(frozen=True)
 class CaptureRecord:
-    """Begins a capture: every rank's marks from the first iteration to the other one follow (`CapturedRecord`).
+    """Begins a capture: every rank's marks of the first to the last `iteration` follow (`CapturedRecord`).
 
     Attributes:
         timers: the host's, by name; a mark has a timer's place here. "" for a number that no timer has.
