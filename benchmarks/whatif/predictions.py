@@ -52,7 +52,7 @@ LAYOUTS = (
     ("pp2_dp2", "pp2", "dp=1 m=8", "dp"),
 )  # fmt: skip
 SAME = "pp2", "pp2_again"  # which differ only as runs do
-EXCHANGES = "toggled_pp2_dp2"  # has two replicas
+EXCHANGES = "toggled_pp2_dp2"  # of any seed: has two replicas
 
 
 class Case(NamedTuple):
@@ -182,8 +182,9 @@ def _of_layout(run: Recorded, runs: Mapping[str, Recorded], drift: float) -> Ite
         other = runs.get(f"{after}_s{seed}")
         if before == name and other is not None:
             usual_ms = other.usual_ms(other.steps), run.usual_ms(run.steps)
-            told = runs.get(f"{EXCHANGES}_s{seed}") if kind == "dp" and run.training.replicas == 1 else None
-            beside = (told.replays(told.in_state(NONE)),) if told else ()
+            needs = kind == "dp" and run.training.replicas == 1
+            told = [each for key, each in runs.items() if needs and key.startswith(EXCHANGES)]
+            beside = tuple(each.replays(each.in_state(NONE)) for each in told[:1])
             asked = run, tuple(words.split()), frozenset(run.steps)
             yield Case(kind, "layouts", *asked, *usual_ms, drift, beside)
 
@@ -272,7 +273,7 @@ def outcomes(runs: Mapping[str, Recorded]) -> Iterator[Outcome]:
     for case in cases(runs):
         doubt = Doubt(case.drift, "measured", dict(scores))
         prediction = case.run.replays(case.steps).predict(
-            found.changes(case.words, NAMES), doubt, *([case.beside] if case.beside else [])
+            found.changes(case.words, NAMES), doubt, case.beside
         )
         outcome = Outcome(case, prediction)
         scores[prediction.kind].append((outcome.score, outcome.is_hit))

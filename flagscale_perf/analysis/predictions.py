@@ -72,6 +72,8 @@ class Prediction(NamedTuple):
         steps: how many it is made of.
         evidence: which ones, in words.
         checked: of predictions of this kind so far, those that held the outcome, and all.
+        gain_half_ns: half width of the interval of the gain: of this very run with the change, so that what
+            differs between runs is not in it.
         samples, ranks: how many times as many a step trains, and the job has, as before.
         notes: what was assumed, one line each.
     """
@@ -87,6 +89,7 @@ class Prediction(NamedTuple):
     steps: int
     evidence: str
     checked: tuple[int, int]
+    gain_half_ns: float
     samples: float = 1.0
     ranks: float = 1.0
     notes: Sequence[str] = ()
@@ -100,8 +103,8 @@ class Prediction(NamedTuple):
 
     @property
     def is_gain(self) -> bool:
-        """Whether there is a gain even at the long end of the interval."""
-        return self.high_ns < self.samples * self.measured_ns
+        """Whether there is a gain even at the low end of its interval."""
+        return self.gain_ns > self.gain_half_ns
 
 
 _LEAST = 0.2  # of a prediction: an interval that reaches further down bounds no gain
@@ -143,12 +146,13 @@ class Offer:
 def offered(found: Prediction, option: str) -> Offer:
     """A prediction as an offer."""
     work_ns = found.samples * found.measured_ns / found.ranks
+    low_ns, high_ns = (found.predicted_ns + sign * found.gain_half_ns for sign in (-1, 1))
     return Offer(
         found.text,
         found.kind,
         work_ns / found.predicted_ns - 1,
-        work_ns / found.high_ns - 1,
-        work_ns / found.low_ns - 1 if found.low_ns > _LEAST * found.predicted_ns else None,
+        work_ns / high_ns - 1,
+        work_ns / low_ns - 1 if low_ns > _LEAST * found.predicted_ns else None,
         found.measured_ns / NS_PER_MS,
         found.predicted_ns / NS_PER_MS,
         found.evidence,

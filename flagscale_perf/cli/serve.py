@@ -16,8 +16,8 @@ from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_cache, add_instrument, add_run, add_session
+from flagscale_perf.cli.predicting import answer
 from flagscale_perf.cli.stopping import leave
-from flagscale_perf.cli.what_if import answer
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.store.runs import files_near

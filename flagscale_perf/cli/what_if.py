@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from flagscale_perf.analysis.instrument import installed, load
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.offers import table_of
-from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
-from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.replays import Replayable
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
-from flagscale_perf.cli.trace_export import put_items
+from flagscale_perf.cli.predicting import MS, as_dict, engine_here, lines_of
 from flagscale_perf.report.text import alone
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.packages import missing
 
-_MS = 1e6
 _EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5"
 
 
@@ -60,7 +56,7 @@ class WhatIfCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError for a change that means nothing, is impossible, or has no answer."""
-        found = _engine()
+        found = engine_here()
         from flagscale_perf.whatif import ledger  # needs numpy
 
         session = open_session(args.run, args.session, args.instrument)
@@ -80,36 +76,15 @@ class WhatIfCommand(Command):
         prediction = own.replays().predict(changes, doubt, beside, shares)
         path = ledger.enter(directory, session.path.name, prediction)
         if args.trace is not None:
+            from flagscale_perf.cli.trace_export import put_items  # another command's
+
             put_items(session, own.items(changes), args.trace)
         if args.json:
             print(dump(as_dict(prediction, own)))
         else:
-            print("\n".join(_lines_of(prediction, changes, own)))
+            print("\n".join(lines_of(prediction, changes, own)))
             say(f"entered into {path}; --check NEWRUN will say whether it held")
         return 0
-
-
-def answer(session: Session, words: Sequence[str]) -> list[str]:
-    """What `what-if RUN CHANGE` prints; the prediction is not entered. Raises PerfError as that."""
-    found, directory = _engine(), session.path.parent
-    own: Replayable = load(session.instrument).replayable(session)
-    changes = found.changes(words, own.phases)
-    return _lines_of(own.replays().predict(changes, found.doubt(directory, own.drift())), changes, own)
-
-
-def _lines_of(prediction: Prediction, changes: Sequence[Change], own: Replayable) -> list[str]:
-    flags = [flag for change in changes if (flag := own.flag_of(change))]
-    return [*_lines(prediction, own.rates(prediction), flags)]
-
-
-def _engine() -> Engine:
-    try:
-        found = engine()
-    except ImportError as error:
-        raise missing("numpy", error, "what-if") from None
-    if found is None:
-        raise PerfError("what-if needs the room `whatif` of flagscale_perf, which is not installed here")
-    return found
 
 
 def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
@@ -125,7 +100,7 @@ def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
 def _check(args: Namespace, own: Replayable, directory: Path) -> int:
     from flagscale_perf.whatif import ledger
 
-    words = _engine().changes(args.changes, own.phases)
+    words = engine_here().changes(args.changes, own.phases)
     text = " ".join(change.text for change in words)
     known = [entry for entry in ledger.entries(directory) if entry.outcome_ns is None]
     right = [entry for entry in known if not text or entry.content["change"] == text]
@@ -136,38 +111,10 @@ def _check(args: Namespace, own: Replayable, directory: Path) -> int:
     new = open_session(args.check, None, args.instrument)
     outcome_ns = load(new.instrument).replayable(new).usual_ns(texts[0])
     entry = ledger.check(right[-1], str(args.check), outcome_ns)
-    low, high, off = (entry.content[name] / _MS for name in ("low_ns", "high_ns", "predicted_ns"))
+    low, high, off = (entry.content[name] / MS for name in ("low_ns", "high_ns", "predicted_ns"))
     if args.json:
         print(dump({**entry.content, "outcome_ns": outcome_ns, "hit": entry.is_hit}))
     else:
         word, within = "hit" if entry.is_hit else "MISS", f"{off:.1f} ms [{low:.1f}, {high:.1f}]"
-        print(f"{word}: {texts[0]}: {outcome_ns / _MS:.1f} ms; predicted {within}")
+        print(f"{word}: {texts[0]}: {outcome_ns / MS:.1f} ms; predicted {within}")
     return 0
-
-
-def as_dict(prediction: Prediction, own: Replayable) -> Mapping[str, Any]:
-    """What --json prints of a prediction."""
-    found = {**prediction._asdict(), "gain_ns": prediction.gain_ns, "is_gain": prediction.is_gain}
-    return {**found, "rates": dict(own.rates(prediction))}
-
-
-def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Iterator[str]:
-    yield f"{one.text}  (class {one.kind})"
-    yield f"measured   {one.measured_ns / _MS:10.1f} ms a step; {one.evidence}"
-    interval = f"[{one.low_ns / _MS:.1f}, {one.high_ns / _MS:.1f}]"
-    yield f"predicted  {one.predicted_ns / _MS:10.1f} ms, 95 of 100 times within {interval}"
-    half_ns = (one.high_ns - one.low_ns) / 2
-    share = one.gain_ns / (one.samples * one.measured_ns)
-    word = "" if one.is_gain else "  no gain that is sure"
-    per = "" if one.samples == 1 else f" for {one.samples:g} times the samples"
-    yield f"gain       {one.gain_ns / _MS:10.1f} ms +- {half_ns / _MS:.1f} ({100 * share:+.1f} %){per}{word}"
-    yield "interval   " + ", ".join(f"{name} {ns / _MS:.1f}" for name, ns in one.parts.items()) + " ms"
-    if one.ceiling_ns is not None:
-        yield f"ceiling    {one.ceiling_ns / _MS:10.1f} ms, if no message took time, and no rank was late"
-    for name, value in rates.items():
-        yield f"{name:10} {value:10,.1f}"
-    if flags:
-        yield f"host       {'; '.join(flags)}"
-    hits, checks = one.checked
-    yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'not yet checked here'}"
-    yield from (f"note       {note}" for note in one.notes)

@@ -40,6 +40,12 @@ def parts_of(
     return {**base, "record": record(kind, together(base), expected_ns, doubt)}
 
 
+def of_gain(kind: str, gains_ns: Sequence[float], doubt: Doubt) -> float:
+    """The half width of what the steps of one run gain, each compared with itself."""
+    base_ns = sampling(gains_ns)
+    return math.hypot(base_ns, record(kind, base_ns, EXPECTED[kind][0] * abs(median(gains_ns)), doubt))
+
+
 def together(parts: Mapping[str, float]) -> float:
     """The half width of the whole interval."""
     return math.hypot(*parts.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -59,6 +60,8 @@ def predict(
     parts["record"] = intervals.together({"record": parts["record"], "pauses": reach_ns})
     usual_ns, half_ns = median(predicted) + after_ns, intervals.together(parts)
     scores = doubt.scores.get(kind, ())
+    samples = found[0][1].samples
+    gains = [samples * before - after for before, after in zip(measured, predicted, strict=True)]
     return Prediction(
         text=text,
         kind=kind,
@@ -71,7 +74,8 @@ def predict(
         steps=len(measured),
         evidence=f"{len(measured)} captured steps, {min(iterations)}-{max(iterations)}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
-        samples=found[0][1].samples,
+        gain_half_ns=math.hypot(intervals.of_gain(kind, gains, doubt), reach_ns),
+        samples=samples,
         ranks=found[0][1].ranks,
         notes=[
             *dict.fromkeys(note for _, both in found for note in both.notes),

@@ -17,10 +17,12 @@ from flagscale_perf.cli.base import Command
 REPO = Path(__file__).parents[2]
 FRAME = {
     "--init--",
+    "asking",
     "base",
     "instruments",
     "output",
     "parser",
+    "predicting",
     "stopping",
     "training-yaml",
 }

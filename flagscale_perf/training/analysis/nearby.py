@@ -14,6 +14,7 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.basis import noise_of
 from flagscale_perf.training.analysis.settings import differing, is_seed, settings_of
 from flagscale_perf.training.analysis.steps import read_steps
@@ -21,7 +22,7 @@ from flagscale_perf.training.facts import RunFacts
 
 WARMUP = 5  # iterations that say nothing of a usual step
 MIN_RUNS, MAX_RUNS, MAX_FILES, MAX_BYTES = 3, 8, 64, 16 << 20  # of a file: longer ones take too long
-_RUNS = "perf_records_*.jsonl"
+_RUNS = file_names("*")["records"]
 _NO_SETTINGS = {"train_iters", "exit_interval", "exit_duration_in_mins"}  # how long a run is
 _PROBABILITY = 0.975
 

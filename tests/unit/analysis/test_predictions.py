@@ -18,13 +18,14 @@ MADE = Prediction(
     steps=20,
     evidence="20 captured steps, 1-20",
     checked=(3, 4),
+    gain_half_ns=10e6,
     samples=2.0,
 )
 
 
 def test_a_gain_is_against_as_many_samples() -> None:
     assert (MADE.gain_ns, MADE.is_gain) == (20e6, True)
-    assert not MADE._replace(high_ns=200e6).is_gain
+    assert not MADE._replace(gain_half_ns=20e6).is_gain
     assert not MADE._replace(samples=1.0).is_gain
 
 
@@ -33,7 +34,7 @@ def test_an_offer_is_of_as_many_devices() -> None:
     assert (found.gain, found.least, found.most) == pytest.approx((1 / 9, 1 / 19, 3 / 17))
     assert found.is_gain and (found.hits, found.checks) == (3, 4)
     assert not offered(MADE._replace(ranks=2.0), "").is_gain
-    assert offered(MADE._replace(low_ns=1e6), "").most is None
+    assert offered(MADE._replace(gain_half_ns=160e6), "").most is None
 
 
 def test_the_text_of_a_change_is_as_the_user_may_write_it() -> None:

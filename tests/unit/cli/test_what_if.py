@@ -14,7 +14,7 @@ from tests.profile_runs import make_profile, make_profile_header
 
 @pytest.fixture()
 def run(tmp_path: Path) -> str:
-    return str(write_run(tmp_path / "old", make_late(evenly(), 1, 15)).parent)
+    return str(write_run(tmp_path / "jobs" / "old", make_late(evenly(), 1, 15)).parent)
 
 
 def test_a_prediction_has_its_interval_and_is_entered(run: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,7 +24,7 @@ def test_a_prediction_has_its_interval_and_is_entered(run: str, capsys: pytest.C
         "rank=1 forward=peers  (class A)",
         "measured        355.0 ms a step; 8 captured steps, 8-15",
         "predicted       310.0 ms, 95 of 100 times within [297.6, 322.4]",
-        "gain             45.0 ms +- 12.4 (+12.7 %)",
+        "gain             45.0 ms +- 9.0 (+12.7 %)",
         "interval   replay 0.0, sampling 0.0, drift 8.6, record 9.0 ms",
         "ceiling         305.0 ms, if no message took time, and no rank was late",
         "tokens/s      6,606.5",
@@ -64,8 +64,8 @@ def test_a_trace_draws_every_rank_recorded_and_predicted(
 def test_a_new_run_says_whether_it_held_and_widens_what_did_not(
     run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = str(write_run(tmp_path / "new", evenly()).parent)
-    slow = str(write_run(tmp_path / "slow", make_late(evenly(), 0, 40)).parent)
+    new = str(write_run(tmp_path / "jobs" / "new", evenly()).parent)
+    slow = str(write_run(tmp_path / "jobs" / "slow", make_late(evenly(), 0, 40)).parent)
     late = ["what-if", run, "--noise", "1%", "rank=1", "forward=peers"]
     assert main(late) == 0
     capsys.readouterr()

@@ -24,6 +24,7 @@ MADE = Prediction(
     steps=20,
     evidence="20 captured steps, 1-20",
     checked=(0, 0),
+    gain_half_ns=9.0,
 )
 
 
