@@ -210,12 +210,10 @@ class PhaseRecord(NamedTuple):
 @record("capture")
 @dataclass(frozen=True)
 class CaptureRecord:
-    """Begins a capture: every rank's marks of these iterations follow (`CapturedRecord`).
+    """Begins a capture: every rank's marks of the first to the last `iteration` follow (`CapturedRecord`).
 
     Attributes:
-        first_iteration, iteration: first and last iteration whose marks are kept.
-        timers: names of the host's timers; a mark names a timer by its place here. "" for a number that no
-            timer has.
+        timers: the host's, by name; a mark has a timer's place here. "" for a number that no timer has.
         why: "settled" or "straggler" where nobody asked for it; else "".
     """
 

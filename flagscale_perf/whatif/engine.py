@@ -156,7 +156,7 @@ def _gains(replay: Replay, ranks: set[int], phase: int) -> list[Gain]:
     for lane, place, rank in places(found):
         rows = rows_of(found, lane, phase)
         if rank in ranks and rows:
-            usual_ns = usual(found, lane.stage, ranks, phase, len(rows))
+            usual_ns = usual(found, lane, ranks, phase)
             if usual_ns is None:
                 return []
             changes_ns[lane, place, rows] = usual_ns - found.durs_ns[lane][rows, place]
