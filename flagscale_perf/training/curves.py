@@ -92,7 +92,7 @@ class CurveWindow:
         """The next one; it comes before the step of its iteration."""
         self._open.append(curve)
 
-    def close(self) -> dict[str, float | None]:
+    def close(self) -> dict[str, Any]:
         """Means by name, as `IntervalRecord` has them; of the learning rate the last."""
         curves, self._open = self._open, []
         rates = [one.learning_rate for one in curves if one.learning_rate is not None]

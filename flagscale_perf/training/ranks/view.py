@@ -290,8 +290,8 @@ class RanksView:
         }
         subject = f"{numbered('rank', slow.ranks)}, {slow.phase}"
         found = self._found("straggler", state, straggler_text(slow), subject, evidence)
-        severity = {"severity": slow.excess_ns / NS_PER_MS, "unit": "ms"}
-        return replace(found, iteration=slow.iteration, is_logged=state != ENDS, **severity)
+        found = replace(found, iteration=slow.iteration, is_logged=state != ENDS)
+        return replace(found, severity=slow.excess_ns / NS_PER_MS, unit="ms")
 
     def _without_phases(self, blocks: Mapping[int, Block]) -> list[Record]:
         """A note, once, if the first round that has steps has no phases."""
