@@ -16,7 +16,13 @@ from flagscale_perf.spine.live import FindingRecord as FindingRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Bytes, Wide
 from flagscale_perf.training.host import HostRecord as HostRecord
-from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import (
+    CutsRecord,
+    DoingRecord,
+    NodeRecord,
+    RanksRecord,
+    StragglerRecord,
+)
 
 
 class Outcome(IntEnum):
@@ -395,6 +401,7 @@ Record = (
     | RanksRecord
     | CutsRecord
     | StragglerRecord
+    | DoingRecord
     | FindingRecord
     | IntervalRecord
     | EventRecord

@@ -151,7 +151,7 @@ def _of(who: RankIdentity) -> dict[str, Any]:
 
 
 def _collective(given: Any) -> dict[str, Any]:
-    check = {str: _text, int: _number, bool: bool}
+    check: dict[type, Callable[[Any], Any]] = {str: _text, int: _number, bool: bool}
     return {name: check[kind](given[name]) for name, kind in _COLLECTIVE.items()}
 
 
