@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 from flagscale_perf.device.collectives import debug_server, last_ones
 from flagscale_perf.device.timeline import Timeline
-from flagscale_perf.spine import stacks
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.ring import MAX_ANSWER_BYTES
+from flagscale_perf.training import stacks
 from flagscale_perf.training.marks import spans
 from flagscale_perf.training.phases import PHASES
 
