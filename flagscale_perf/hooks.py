@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.doing import answer_of, training_thread
+from flagscale_perf.training.recording.doing import answer_of
 from flagscale_perf.training.recording.loop import (
     CountFlops,
     Loop,
@@ -149,7 +150,7 @@ class TrainingHooks:
             monitor.timeline = device.timeline(self.time_mark())
         judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
         monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
-        self._monitor, self._thread = monitor, training_thread()
+        self._monitor, self._thread = monitor, threading.get_ident()
         self._noted = set()
         self.active = True
         logger.answer_by(self._answer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Literal, NamedTuple
 
 from flagscale_perf.device.collectives import debug_server, last_ones
@@ -35,13 +34,8 @@ class Whereabouts(NamedTuple):
     timeline: Timeline | None = None
 
 
-def training_thread() -> int:
-    """The ident of the calling thread, which trains."""
-    return threading.get_ident()
-
-
 def answer_of(loop: Whereabouts, thread: int) -> str:
-    """The answer as JSON, never longer than the ring has room for; `thread`: that trains."""
+    """The answer as JSON, never longer than the ring has room for; `thread`: ident of the one that trains."""
     now_ns = monotonic_ns()
     phase, for_ns = None, now_ns - loop.since_ns
     if loop.timeline is not None:
@@ -59,7 +53,7 @@ def answer_of(loop: Whereabouts, thread: int) -> str:
         "collectives": [each._asdict() for each in last_ones()[-MAX_GROUPS:]],
         "debug_port": debug_server(),
     }
-    while len(answer := dump(content)) > MAX_ANSWER_BYTES - _ROOM:
+    while len((answer := dump(content)).encode()) > MAX_ANSWER_BYTES - _ROOM:
         for name in ("threads", "stack", "collectives"):
             if content[name]:
                 content[name].popitem() if name == "threads" else content[name].pop()
