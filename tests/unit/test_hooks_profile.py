@@ -71,7 +71,7 @@ def test_a_live_training_is_asked_for_a_profile_and_for_what_it_is_doing():
     (logger,) = FakeLogger.started
     assert logger.answering(asked) == "this host gives no model to the profiler"
     given, profile = [], FakeProfile()
-    hooks.profiling = lambda *window: given.append(window) or profile
+    hooks.profile_on_request(lambda *window: given.append(window) or profile)
     assert (logger.answering(asked), given, hooks.profile) == ("", [(5, 7)], profile)
     assert logger.answering(asked) == "another window is profiled, or will be"
     hooks.step_start()
@@ -92,7 +92,7 @@ def test_why_there_is_no_profile():
     def fails(first, last):
         raise next(errors)
 
-    hooks.profiling = fails
+    hooks.profile_on_request(fails)
     answering = FakeLogger.started[0].answering
     assert [answering('{"profile":[5,7]}') for _ in range(2)] == ["no profiling here", "ValueError: x"]
     hooks.train_end(None)
