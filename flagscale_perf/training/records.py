@@ -18,7 +18,13 @@ from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.curves import CurveRecord as CurveRecord
 from flagscale_perf.training.curves import LoggedRecord as LoggedRecord
 from flagscale_perf.training.host import HostRecord as HostRecord
-from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import (
+    CutsRecord,
+    DoingRecord,
+    NodeRecord,
+    RanksRecord,
+    StragglerRecord,
+)
 
 
 class Outcome(IntEnum):
@@ -360,6 +366,7 @@ Record = (
     | RanksRecord
     | CutsRecord
     | StragglerRecord
+    | DoingRecord
     | FindingRecord
     | IntervalRecord
     | EventRecord
