@@ -116,7 +116,7 @@ def run_in_chinese(*words: str) -> subprocess.CompletedProcess[str]:
 def test_run_py_refuses_in_the_language_of_the_locale(tmp_path: Path) -> None:
     done = run_in_chinese("run.py", "action=dryrun", "train=demo_llama", "train.system.perf_log_interval=0")
     assert done.returncode == 2
-    assert done.stderr == "run.py: train.system.perf_log_interval：0 不是 1 到 1000000000 的整数；例如写 10\n"
+    assert done.stderr == "run.py: train.system.perf_log_interval: 0 不是 1 到 1000000000 的整数；例如写 10\n"
 
 
 def test_a_mistake_is_told_in_the_language_of_the_locale() -> None:
