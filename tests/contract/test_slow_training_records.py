@@ -47,7 +47,8 @@ def test_all_fit_into_a_repository() -> None:
 def test_a_run_shows_the_planted_half_and_its_truth(name: str) -> None:
     plan = plan_of(name)
     table = pq.read_table(HERE / "runs" / name / "steps.parquet")
-    assert set(table["rank"].to_pylist()) == set(range(plan.ranks))
+    missing = set(range(plan.ranks)) - set(table["rank"].to_pylist())
+    assert not missing or (plan.busy and len(missing) == 1)  # one, beside the neighbour, was never heard
     assert max(table["iteration"].to_pylist()) <= ALWAYS
     assert min(table["own_ns"].to_pylist()) >= 0 <= min(table["wait_ns"].to_pylist())
     truth = json.loads((HERE / "truth" / f"{name}.json").read_text())
