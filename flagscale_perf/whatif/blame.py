@@ -136,7 +136,7 @@ def _shared(replay: Replay, lane: Lane, rows: Sequence[int], lets: Flags) -> Fla
 def _longer(replay: Replay, lane: Lane, rank: int, phase: int, own_ns: Times) -> Times:
     """By step, by how much these parts of a rank are longer than the same of the others of its stage."""
     longer_ns, steps = np.zeros(own_ns.shape[1], np.int64), np.flatnonzero(own_ns.any(axis=0))
-    usual_ns = usual(replay.arrangement, lane.stage, {rank}, phase, len(own_ns), steps)
+    usual_ns = usual(replay.arrangement, lane, {rank}, phase, steps)
     if usual_ns is not None:
         longer_ns[steps] = np.maximum(0, own_ns[:, steps] - usual_ns).sum(axis=0)
     return longer_ns

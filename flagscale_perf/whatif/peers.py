@@ -25,19 +25,19 @@ def rows_of(found: Arrangement, lane: Lane, phase: int) -> tuple[int, ...]:
 
 def usual(
     found: Arrangement,
-    stage: int,
+    lane: Lane,
     ranks: Collection[int],
     phase: int,
-    count: int,
     steps: npt.NDArray[np.intp] | slice = slice(None),
 ) -> Times | None:
-    """Of the stage's ranks but these the median time for each part of the phase, by its turn, and step. None
-    where there are no others, or one of them has fewer such parts.
+    """Of the ranks of a lane's stage but these, the median time for each of its parts of the phase, by turn
+    and step. None where there are no others, or one of them has fewer such parts.
     """
+    count = len(rows_of(found, lane, phase))
     beside = [
-        found.durs_ns[lane][rows_of(found, lane, phase)[:count], place][:, steps]
-        for lane, place, rank in places(found)
-        if lane.stage == stage and rank not in ranks
+        found.durs_ns[other][rows_of(found, other, phase)[:count], place][:, steps]
+        for other, place, rank in places(found)
+        if other.stage == lane.stage and rank not in ranks
     ]
     if not beside or min(map(len, beside)) < count:
         return None

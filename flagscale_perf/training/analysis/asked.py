@@ -6,15 +6,7 @@ import contextlib
 from collections.abc import Collection
 from functools import cached_property
 
-from flagscale_perf.analysis.replays import (
-    Change,
-    Doubt,
-    PathTimes,
-    Prediction,
-    Replays,
-    engine,
-    together,
-)
+from flagscale_perf.analysis.replays import Change, Doubt, PathTimes, Prediction, Replays, engine, together
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError

@@ -4,9 +4,8 @@ from there.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -43,6 +42,7 @@ from flagscale_perf.training.analysis.tables import (
     phases_of,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
+from flagscale_perf.training.analysis.waiting import Waiting
 from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
@@ -121,45 +121,6 @@ def folded(session: Session) -> RunFold:
     return fold
 
 
-class _Waiting:
-    """What waits to be taken together with others.
-
-    Attributes:
-        types, columns: of steps, phases and intervals that follow one another, as in a `Chunk`.
-        intervals: that came one by one, each with whether one of its steps is slow.
-        has_slow: one of the steps behind the last interval is slow.
-        holds_phases: the step of the last phases is still to come.
-    """
-
-    def __init__(self) -> None:
-        self.types: list[Any] = []
-        self.columns: dict[Any, list[list[Any]]] = {}
-        self.intervals: list[tuple[IntervalRecord, bool]] = []
-        self.has_slow = self.holds_phases = False
-
-    def add(self, chunk: Chunk) -> None:
-        """Takes the next ones."""
-        self.types += chunk.types
-        for type_, columns in chunk.columns.items():
-            known = self.columns.setdefault(type_, [[] for _ in columns])
-            for column, more in zip(known, columns, strict=True):
-                column += more
-
-    def take(self) -> Chunk:
-        """Hands out all steps, phases and intervals."""
-        chunk = Chunk(self.types, dict(self.columns))
-        self.types, self.columns = [], {}
-        return chunk
-
-    def mark(self, ends: Sequence[int], slow: Iterable[int]) -> list[bool]:
-        """Which intervals have a slow step: each ends behind so many steps, of which those are slow."""
-        have_slow = [self.has_slow, *[False] * len(ends)]
-        for number in slow:
-            have_slow[bisect_right(ends, number)] = True
-        self.has_slow = have_slow.pop()
-        return have_slow
-
-
 class RunFold:
     """Folds the records of one run; a report can be had at any time.
 
@@ -179,7 +140,7 @@ class RunFold:
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
         self._last_iteration: int | None = None
-        self._waiting = _Waiting()
+        self._waiting = Waiting()
         self._also: dict[type[Record], Callable[[Any], None]] = {
             StepRecord: self._add_step,
             PhaseRecord: self._signals.hold,

@@ -162,20 +162,27 @@ class ReplayFold:
         cannot be replayed of one before; the windows before that tell what a rank took earlier. None where
         there is none. `pauses_ns`: see `Layout`.
         """
-        self.why_not, windows = "", [one for one in self._windows if any(one.steps.values())]
+        self.why_not = ""
         stages = self._stages or ({0: 0} if self._ranks == 1 else {})
         if len(stages) != self._ranks:
             return None
         layout = layout_of(self._facts, stages, self._hosts or {0: ""})._replace(pauses_ns=pauses_ns or {})
+        windows = [one for one in self._windows if any(one.steps.values())]
         for window in sorted(windows, key=lambda one: (one.is_asked, min(one.steps)), reverse=True):
-            since = min(window.steps)
-            before = {at: step for one in windows for at, step in one.steps.items() if at < since}
-            if steps := [*steps_of({**before, **window.steps})]:
-                try:
-                    found = engine()
-                    return None if found is None else found.replays_of(layout._replace(since=since), steps)
-                except (NotKnownError, ImportError) as error:  # without numpy there is no engine
-                    self.why_not = self.why_not or str(error)
+            if (found := self._replays_of(window, layout)) is not None:
+                return found
+        return None
+
+    def _replays_of(self, window: _Window, layout: Layout) -> Replays | None:
+        since = min(window.steps)
+        before = {at: step for one in self._windows for at, step in one.steps.items() if at < since}
+        steps = [*steps_of({**before, **window.steps})]
+        try:
+            found = engine()
+            if found is not None and steps:
+                return found.replays_of(layout._replace(since=since), steps)
+        except (NotKnownError, ImportError) as error:  # without numpy there is no engine
+            self.why_not = self.why_not or str(error)
         return None
 
 

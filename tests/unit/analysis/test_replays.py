@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from flagscale_perf.analysis import replays
-from flagscale_perf.analysis.replays import PathTimes, engine
+from flagscale_perf.analysis.replays import Cause, PathTimes, engine, together
 
 
 def test_the_engine_is_there_unless_its_room_is_not(monkeypatch) -> None:
@@ -18,9 +18,10 @@ def test_the_engine_is_there_unless_its_room_is_not(monkeypatch) -> None:
     engine.cache_clear()
 
 
-def test_the_part_of_a_rank_s_work_that_is_on_the_path() -> None:
-    path = PathTimes(
-        1, {0: 0, 1: 1}, Counter({(0, 1): 30, (None, 3): 10, (1, 2): 60}), Counter({(0, 1): 120})
-    )
-    assert path.total_ns == 100
-    assert (path.part(0), path.part(2)) == (0.25, 0)
+def test_paths_together_have_all_time_and_a_slope_for_each_rank_and_phase() -> None:
+    causes_ns = {(0, 1, Cause.USUAL): 20, (0, 1, Cause.LONGER): 10, (None, 3, Cause.TRANSFER): 10}
+    path = PathTimes(1, {0: 0, 1: 1}, Counter(causes_ns), Counter({(0, 1): 60, (1, 1): 20, (None, 3): 5}))
+    both = together([path, path])
+    assert (both.steps, both.total_ns) == (2, 80)
+    assert both.on_ns == {(0, 1): 60, (None, 3): 20}
+    assert both.slopes == path.slopes == {(0, 1): 0.5, (1, 1): 0, (None, 3): 2}

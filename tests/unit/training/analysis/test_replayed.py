@@ -112,28 +112,6 @@ def test_ends_of_collectives_that_are_some_microseconds_apart(seed: int) -> None
     assert gain.gain_ns > 0.05 * step_ns or seed % 5 != late // 3, "in the heavy stage it costs something"
 
 
-def test_what_stages_gain_whose_passes_are_as_long_as_the_others() -> None:
-    """Against the same schedule with these times."""
-    schedule = Schedule(4, 1, batches=8, seed=2, least_ms=80, heavy=1, steps=8, is_nested=True)
-    captured, whole_ns = schedule.run()
-    fold = folded(captured, stages_of(schedule))
-    replays = fold.replays()
-    assert replays is not None
-    times, gains = dict(schedule.times), []
-    for changed, like in ((range(4), range(4)), ([1], [0, 2, 3])):
-        schedule.times = dict(times)
-        for rank, phase, step, batch in times:
-            if rank in changed and phase in ("forward", "backward") and step:
-                of_like = [times[other, phase, step, batch] for other in like]
-                schedule.times[rank, phase, step, batch] = sum(of_like) // len(like)
-        gains.append(1 - schedule.run()[1] / whole_ns)
-    found = Asked(replays, Doubt()).stage_gains
-    assert found is not None and found.stage == 1
-    assert found.even_within[0] <= found.even <= found.even_within[1]
-    assert [found.even, found.alone] == pytest.approx(gains, rel=0.05)
-    assert found.even > 0.1
-
-
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_a_ledger_is_priced_and_the_path_is_of_all_steps(hosts: int) -> None:
     """On several machines, too: marks of one clock are on any other's, as messages say."""
