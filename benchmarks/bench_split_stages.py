@@ -80,7 +80,7 @@ def measure(stage: Stage, place: Path) -> Measured:
     with Popen(server, cwd=place, env=environ, stdout=PIPE, text=True) as serving:
         try:
             assert serving.stdout is not None
-            serving.stdout.readline()  # it listens, or has ended
+            next((line for line in serving.stdout if "listening" in line), "")  # or it has ended
             done = run(client, cwd=place, env=environ, capture_output=True, text=True, timeout=WAIT_S)
         finally:
             serving.send_signal(signal.SIGTERM)

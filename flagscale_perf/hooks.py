@@ -9,9 +9,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +23,12 @@ from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import PHASES_NS, Budget, StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
-from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_lines
+from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.doing import answer_of, training_thread
+from flagscale_perf.training.recording.doing import MakeProfile, Whereabouts, answer
 from flagscale_perf.training.recording.loop import (
     CountFlops,
     Loop,
@@ -93,15 +93,12 @@ class TrainingHooks:
         time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
             record phases.
         profile: takes steps apart, where an adapter has been asked for that; None otherwise.
-        profiling: makes a profile of these iterations, first and last, on a side thread; no profile for a
-            rank that is not profiled. None where no adapter has set it.
         job: what all ranks of this start of the training have in common, and no other training.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
         self.profile: StepProfile | None = None
-        self.profiling: Callable[[int, int], StepProfile | None] | None = None
         self.job = ""
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
@@ -149,10 +146,10 @@ class TrainingHooks:
             monitor.timeline = device.timeline(self.time_mark())
         judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
         monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
-        self._monitor, self._thread = monitor, training_thread()
+        self._monitor = monitor
         self._noted = set()
         self.active = True
-        logger.answer_by(self._answer)
+        self.profile_on_request(None)
 
     def _begin_recording(
         self, config: PerfConfig, place: Place | None, device: DeviceProbe
@@ -181,25 +178,14 @@ class TrainingHooks:
         self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
 
-    def _answer(self, question: str) -> str:
-        """For the process that drains this rank's ring, on a side thread: what the rank is doing, or why it
-        does not profile the steps it was asked to, "" if it does.
-        """
-        match json.loads(question):
-            case {"profile": [int(first), int(last)]}:
-                return self._profile_steps(first, last) if self.active else "the monitor is switched off"
-        return answer_of(self._monitor.whereabouts(), self._thread) if self.active else ""
+    def profile_on_request(self, make: MakeProfile | None) -> None:
+        """Called on the thread that trains. `make`: a profile of some iterations; None without a model."""
+        if self._logger is not None:
+            self._logger.answer_by(functools.partial(answer, self, threading.get_ident(), make))
 
-    def _profile_steps(self, first: int, last: int) -> str:
-        if self.profile is not None:
-            return "another window is profiled, or will be"
-        if self.profiling is None:
-            return "this host gives no model to the profiler"
-        try:
-            self.profile = self.profiling(first, last)
-        except Exception as error:  # the reason goes to whoever has asked
-            return f"{'' if isinstance(error, PerfError) else type(error).__name__ + ': '}{error}"
-        return ""
+    def whereabouts(self) -> Whereabouts:
+        """Where the training is, for a side thread."""
+        return self._monitor.whereabouts()
 
     def loop_top(self) -> None:
         """The loop begins a new pass."""
@@ -266,7 +252,7 @@ class TrainingHooks:
         profile.begin(self._loop.position()[0] + 1)
 
     def _end_profile(self) -> None:
-        self.profiling, profile, self.profile = None, self.profile, None
+        profile, self.profile = self.profile, None
         if profile is not None:
             profile.close()
 

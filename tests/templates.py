@@ -53,6 +53,7 @@ _SAME = re.compile(
     r"[\s{}0-9+-]+(to|ms)?[\s{}0-9]*ms)|[a-z0-9_]+_(ms|w|mhz|c|s|gpu|joule)|mfu|hfu|"
     r"red|sky|grey|blue|green|orange|purple|faint|area|line|dashed|dot|cross|diamond|warn|bad|bold \w+|"
     r"(set|cd|exec|export|unset|trap|;|#|\nimport) ?[-+!\w: ].*|true\|false|print the hosts .*|"
+    r"'/(home|etc)/.*'|--perf-otlp; .*|grad_norm|learning_rate|"
     r"Time\(ms\)|.*\|musa|\+train.*|iteration \{\}/\{\}|(page|next|found) {2,}.*|.*\"kind\".*",
     re.DOTALL,
 )

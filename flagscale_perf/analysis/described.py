@@ -72,8 +72,10 @@ def keys(figures: Mapping[str, Table[Any, Any]], contents: Mapping[str, type]) -
     for name, content in contents.items():
         for key in _nested(name, "", content, 0):
             same = known.get(key.name.rpartition(".")[2])
-            is_said = same is None or key.unit
-            yield key if is_said else key._replace(unit=same.unit.name, meaning=same.meaning)
+            if same is None or key.unit:
+                yield key
+            else:
+                yield key._replace(unit=same.unit.name, meaning=same.meaning)
 
 
 def _nested(of: str, prefix: str, kind: Any, depth: int) -> Iterator[Key]:

@@ -10,6 +10,7 @@ from typing import Any
 from flagscale_perf.spine.packages import missing
 
 _SINGULAR = 1e-9  # of a column, what is left of it without the others
+_AS_GOOD = 1e-6  # of what is left: by so much a later subset must be better
 
 Rows = Sequence[Sequence[float]]
 
@@ -29,7 +30,10 @@ def least_squares(rows: Rows, values: Sequence[float], weights: Sequence[float])
 
 
 def non_negative(rows: Rows, values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """A cost of 0 or more for each term: the best fit over all subsets of the terms."""
+    """A cost of 0 or more for each term: the best fit over all subsets of the terms; of equally good ones
+    that of the earlier terms, so that what is the same in all measurements is the cost of a constant first
+    one.
+    """
     terms = len(rows[0])
     best, least = [0.0] * terms, math.inf
     for count in range(terms, 0, -1):
@@ -44,7 +48,7 @@ def non_negative(rows: Rows, values: Sequence[float], weights: Sequence[float]) 
                 weight * (sum(cost * term for cost, term in zip(costs, row, strict=True)) - value) ** 2
                 for row, value, weight in zip(rows, values, weights, strict=True)
             )
-            if left < least:
+            if left < least * (1 - _AS_GOOD):
                 best, least = costs, left
     return best
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
+
+MOST_TIMES = 1000.0  # as much as recorded that is believed of a change
 
 
 class MissingRecordError(PerfError):
@@ -39,6 +41,19 @@ class Change(NamedTuple):
     def text(self) -> str:
         """As the user may write it."""
         return f"{self.where} {self.name}{self.how}{self.value}".strip()
+
+
+# Of a change by a word of its own: its kind, the canonical form of a value or None, and what it may be.
+Check = tuple[str, Callable[[str], str | None], str]
+
+
+def factor_of(value: str) -> str | None:
+    """The canonical form of a factor such as `0.5`; None for another text."""
+    try:
+        factor = float(value)
+    except ValueError:
+        return None
+    return f"{factor:g}" if 0 <= factor <= MOST_TIMES and value[0].isdecimal() else None
 
 
 class Doubt(NamedTuple):

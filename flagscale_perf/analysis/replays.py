@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from flagscale_perf.analysis.flows import FlowEngine
 from flagscale_perf.analysis.predictions import Change as Change
+from flagscale_perf.analysis.predictions import Check as Check
 from flagscale_perf.analysis.predictions import Doubt as Doubt
 from flagscale_perf.analysis.predictions import MissingRecordError as MissingRecordError
 from flagscale_perf.analysis.predictions import Offer as Offer
@@ -216,7 +218,27 @@ class DrawnStep(NamedTuple):
     ends_ns: Sequence[int]
 
 
-class Replays(Protocol):
+class Predicts(Protocol):
+    """Something recorded that is replayed with changes."""
+
+    def predict(
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = ...,
+        beside: Sequence[Predicts] = (),
+        operators: Mapping[str, Mapping[int, float]] = ...,
+    ) -> Prediction:
+        """The usual step, or what else a prediction is of, after all these changes. Raises MissingRecordError
+        where a record for that is missing, PerfError for what is impossible.
+
+        Args:
+            beside: runs of other layouts, which tell what a layer, a message, or an exchange of gradients
+                takes.
+            operators: see `Layout`.
+        """
+
+
+class Replays(Predicts, Protocol):
     """Steps that can be replayed: those whose records do not contradict one another."""
 
     def paths(self) -> list[PathTimes]:
@@ -238,22 +260,6 @@ class Replays(Protocol):
     def drawn(self, changes: Sequence[Change]) -> list[DrawnStep]:
         """Every rank in the step of the median time, before and after these changes. Raises as `predict`."""
 
-    def predict(
-        self,
-        changes: Sequence[Change],
-        doubt: Doubt = ...,
-        beside: Sequence[Replays] = (),
-        operators: Mapping[str, Mapping[int, float]] = ...,
-    ) -> Prediction:
-        """The usual step after all these changes. Raises MissingRecordError where a record for that is
-        missing, PerfError for what is impossible.
-
-        Args:
-            beside: runs of other layouts, which tell what a layer, a message, or an exchange of gradients
-                takes.
-            operators: see `Layout`.
-        """
-
 
 class Replayable(Protocol):
     """What an instrument hands over of a session, so that changes of it can be predicted."""
@@ -262,8 +268,20 @@ class Replayable(Protocol):
     def phases(self) -> Mapping[str, tuple[int, ...]]:
         """Names that changes may use, each with the numbers of its phases."""
 
-    def replays(self) -> Replays:
-        """Its captured steps. Raises MissingRecordError where there are none that can be replayed."""
+    @property
+    def checks(self) -> Mapping[str, Check] | None:
+        """What else may be changed; None for what a training has."""
+
+    @property
+    def of(self) -> str:
+        """What a predicted time is of: "step", "session"."""
+
+    @property
+    def perfect(self) -> str:
+        """When the ceiling would be reached, in words."""
+
+    def replays(self) -> Predicts:
+        """What was recorded. Raises MissingRecordError where there is nothing that can be replayed."""
 
     def drift(self) -> tuple[float, str]:
         """Standard deviation between the usual steps of two runs of this configuration, as a share, and
@@ -291,10 +309,15 @@ class Replayable(Protocol):
         """The changes that gain the most, at most ten, the best first."""
 
 
-class Engine(Protocol):
+class Engine(FlowEngine, Protocol):
     """The interface of the room `whatif`."""
 
-    def changes(self, words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
+    def changes(
+        self,
+        words: Sequence[str],
+        phases: Mapping[str, tuple[int, ...]],
+        checks: Mapping[str, Check] | None = ...,
+    ) -> list[Change]:
         """Words such as `rank=3 forward*=peers m=16`. Raises PerfError for one that means nothing."""
 
     def doubt(self, directory: Path, drift: tuple[float, str]) -> Doubt:

@@ -18,14 +18,14 @@ def answer(session: Session, words: Sequence[str]) -> list[str]:
     """What `what-if RUN CHANGE` prints; the prediction is not entered. Raises PerfError as that."""
     found, directory = engine_here(), session.path.parent
     own: Replayable = load(session.instrument).replayable(session)
-    changes = found.changes(words, own.phases)
+    changes = found.changes(words, own.phases, own.checks)
     return lines_of(own.replays().predict(changes, found.doubt(directory, own.drift())), changes, own)
 
 
 def lines_of(prediction: Prediction, changes: Sequence[Change], own: Replayable) -> list[str]:
     """What is printed of a prediction."""
     flags = [flag for change in changes if (flag := own.flag_of(change))]
-    return [*_lines(prediction, own.rates(prediction), flags)]
+    return [*_lines(prediction, own, flags)]
 
 
 def engine_here() -> Engine:
@@ -45,9 +45,9 @@ def as_dict(prediction: Prediction, own: Replayable) -> Mapping[str, Any]:
     return {**found, "rates": dict(own.rates(prediction))}
 
 
-def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Iterator[str]:
+def _lines(one: Prediction, own: Replayable, flags: list[str]) -> Iterator[str]:
     yield f"{one.text}  (class {one.kind})"
-    yield f"measured   {one.measured_ns / MS:10.1f} ms a step; {one.evidence}"
+    yield f"measured   {one.measured_ns / MS:10.1f} ms a {own.of}; {one.evidence}"
     interval = f"[{one.low_ns / MS:.1f}, {one.high_ns / MS:.1f}]"
     yield f"predicted  {one.predicted_ns / MS:10.1f} ms, 95 of 100 times within {interval}"
     share = one.gain_ns / (one.samples * one.measured_ns)
@@ -57,8 +57,8 @@ def _lines(one: Prediction, rates: Mapping[str, float], flags: list[str]) -> Ite
     yield f"gain       {gain}{per}{word}"
     yield "interval   " + ", ".join(f"{name} {ns / MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
-        yield f"ceiling    {one.ceiling_ns / MS:10.1f} ms, if no message took time, and no rank was late"
-    for name, value in rates.items():
+        yield f"ceiling    {one.ceiling_ns / MS:10.1f} ms, if {own.perfect}"
+    for name, value in own.rates(one).items():
         yield f"{name:10} {value:10,.1f}"
     if flags:
         yield f"host       {'; '.join(flags)}"

@@ -6,10 +6,12 @@ import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 from flagscale_perf.analysis.described import Key, keys
 from flagscale_perf.analysis.instrument import installed
 from flagscale_perf.cli.base import Command
+from flagscale_perf.spine.figures import Table
 
 
 class SchemaCommand(Command):
@@ -35,7 +37,8 @@ class SchemaCommand(Command):
 
 def every_key() -> Iterator[Key]:
     """Those of the instruments that are installed."""
-    figures, contents = {}, {}
+    figures: dict[str, Table[Any, Any]] = {}
+    contents: dict[str, type] = {}
     if "training" in installed():
         from flagscale_perf.training import figures as of_training
         from flagscale_perf.training.analysis.report import TrainingReport

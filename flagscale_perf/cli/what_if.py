@@ -18,7 +18,10 @@ from flagscale_perf.report.text import alone
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 
-_EPILOG = "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5"
+_EPILOG = (
+    "changes: rank=3 forward=peers, m=16, pp=4 layers=6,6,6,4, work=equal, data_loading=0, p2p*=0.5;"
+    " of calls: calls=0.5, bytes=0.5, transport=shm, server*=0.5; of a queue: units=+1, producers=x2"
+)
 
 
 class WhatIfCommand(Command):
@@ -70,7 +73,7 @@ class WhatIfCommand(Command):
             offers = own.best(doubt)
             print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers)))
             return 0
-        changes = found.changes(args.changes, own.phases)
+        changes = found.changes(args.changes, own.phases, own.checks)
         beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
         shares = _shares(args.run) if any(change.kind == "C" for change in changes) else {}
         prediction = own.replays().predict(changes, doubt, beside, shares)
@@ -100,7 +103,7 @@ def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
 def _check(args: Namespace, own: Replayable, directory: Path) -> int:
     from flagscale_perf.whatif import ledger
 
-    words = engine_here().changes(args.changes, own.phases)
+    words = engine_here().changes(args.changes, own.phases, own.checks)
     text = " ".join(change.text for change in words)
     known = [entry for entry in ledger.entries(directory) if entry.outcome_ns is None]
     right = [entry for entry in known if not text or entry.content["change"] == text]

@@ -37,7 +37,7 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         models: returns its model, or the chunks of it; called only if profiling is asked for.
     """
     config = loop.config()
-    hooks.profiling = lambda first, last: _requested(hooks, models(), config, (first, last))
+    hooks.profile_on_request(lambda first, last: _requested(hooks, models(), config, (first, last)))
     if config.perf_profile_steps is None:
         return
     try:

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import is_usable_name, local_path
@@ -20,6 +19,10 @@ LOOPBACK = "127.0.0.1"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _ADDRESS_EXAMPLE = "write for example 9400, or 0.0.0.0:9400 for every address of the machine"
 _COMMAND = "'/etc/training/tell.sh 7b'"
+# Neither a password, which would be in the run file, nor a query.
+_URL = re.compile(
+    r"(?P<server>https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::(?P<port>\d{1,5}))?)(?P<path>(?:/[\w./~%+-]*)?)"
+)
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 
 
@@ -129,16 +132,10 @@ def http_url(path: str, example: str) -> Callable[[str], str]:
     """The address of an HTTP service; one without a path gets this one."""
 
     def parse(text: str) -> str:
-        url = urlsplit(str(text).strip())
-        try:
-            is_one = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:  # a port that is none
-            is_one = False
-        if not is_one or url.query or url.fragment:
+        url = _URL.fullmatch(str(text).strip())
+        if url is None or not 1 <= int(url["port"] or 1) <= 65535:
             raise PerfError(f"{text!r} is not the address of an HTTP service; write for example {example}")
-        if url.username is not None:
-            raise PerfError("an address with a password would be in the run file; leave it out")
-        return urlunsplit(url._replace(path=url.path.rstrip("/") or path))
+        return f"{url['server']}{url['path'].rstrip('/') or path}"
 
     return parse
 

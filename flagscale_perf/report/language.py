@@ -11,14 +11,13 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, TypeVar
 
 from flagscale_perf.analysis import blocks
 from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
-from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.report.format import shown
 
 ENGLISH, CHINESE = "en", "zh"
@@ -92,28 +91,52 @@ def translated(report: Report) -> Report:
 
 
 def _of_block(value: Any) -> Any:
-    match value:
-        case str():
-            return said(value)
-        case blocks.Pairs(rows=rows):
-            return dataclasses.replace(value, rows=[(said(label), _cell(cell)) for label, cell in rows])
-        case blocks.Table(rows=rows, notes=notes):
-            made = _fields(value, ("rows", "notes"))
-            cells = [[_cell(cell) for cell in row] for row in rows]
-            return dataclasses.replace(made, rows=cells, notes=[_cell(note) for note in notes])
-        case blocks.Lane(cells=cells):
-            return dataclasses.replace(_fields(value, ("cells",)), cells=[_cell(cell) for cell in cells])
-        case blocks.Tile(label=label, value=cell, note=note):
-            return blocks.Tile(said(label), _cell(cell), _cell(note))
-        case blocks.Quantity() | Finding():  # a finding is put into words by `report/findings`
-            return value
-        case tuple() if any(isinstance(part, Quantity) for part in value):
-            return _cell(value)
-        case list() | tuple():
-            return [_of_block(each) for each in value]
-        case Findings(found=found, unjudged=unjudged, nothing=nothing):
-            return Findings(found, [said(each) for each in unjudged], nothing and said(nothing))
+    if (known := _OF_TYPE.get(type(value))) is not None:
+        return known(value)
     return _fields(value, ()) if dataclasses.is_dataclass(value) else value
+
+
+def _of_pairs(value: blocks.Pairs) -> blocks.Pairs:
+    return blocks.Pairs([(said(label), _cell(cell)) for label, cell in value.rows])
+
+
+def _of_table(value: blocks.Table) -> blocks.Table:
+    cells = [[_cell(cell) for cell in row] for row in value.rows]
+    notes = [_cell(note) for note in value.notes]
+    return dataclasses.replace(_fields(value, ("rows", "notes")), rows=cells, notes=notes)
+
+
+def _of_lane(value: blocks.Lane) -> blocks.Lane:
+    return dataclasses.replace(_fields(value, ("cells",)), cells=[_cell(cell) for cell in value.cells])
+
+
+def _of_tile(value: blocks.Tile) -> blocks.Tile:
+    return blocks.Tile(said(value.label), _cell(value.value), _cell(value.note))
+
+
+def _of_findings(value: Findings) -> Findings:
+    """What could not be judged; a finding is put into words by `report/findings`."""
+    return Findings(
+        value.found, [said(each) for each in value.unjudged], value.nothing and said(value.nothing)
+    )
+
+
+def _of_list(value: Sequence[Any]) -> Any:
+    is_cell = isinstance(value, tuple) and any(isinstance(part, Quantity) for part in value)
+    return _cell(value) if is_cell else [_of_block(each) for each in value]
+
+
+_OF_TYPE: Mapping[type, Callable[[Any], Any]] = {
+    str: said,
+    list: _of_list,
+    tuple: _of_list,
+    blocks.Pairs: _of_pairs,
+    blocks.Table: _of_table,
+    blocks.Lane: _of_lane,
+    blocks.Tile: _of_tile,
+    Quantity: lambda value: value,
+    Findings: _of_findings,
+}
 
 
 def _fields(value: AnyT, but: tuple[str, ...]) -> AnyT:

@@ -50,7 +50,6 @@ class OtlpSink(Sink):
         this is the process that trains.
         """
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-        from opentelemetry.sdk.metrics import export
 
         if not context.may_serve:
             raise RuntimeError("no thread sends from the training process, and there is no writer process")
@@ -59,10 +58,8 @@ class OtlpSink(Sink):
         log.addHandler(logging.NullHandler())
         self._url = str(context.options.perf_otlp)
         self._exporter: Any = OTLPMetricExporter(endpoint=self._url, timeout=TIMEOUT_S)
-        self._success = export.MetricExportResult.SUCCESS
         self._requests = _Requests(context)
-        self._of_ranks = context.presentation.of_ranks
-        self._complain = context.complain
+        self._context = context
         self._rows = Rows(context.presentation.table, context.header)
         self._waiting: deque[Row] = deque()
         self._now_wall_ns = context.header.start_wall_ns
@@ -76,7 +73,8 @@ class OtlpSink(Sink):
         if self._rows.is_row(record):
             self._now_wall_ns = getattr(record, self._rows.table.time)
             self._waiting.append(Row(0, self._now_wall_ns, self._rows.otlp(record)))
-        for rank, values in self._of_ranks(record) if self._of_ranks else ():
+        of_ranks = self._context.presentation.of_ranks
+        for rank, values in of_ranks(record) if of_ranks else ():
             self._waiting.append(Row(rank, self._now_wall_ns, values))
         while len(self._waiting) > MOST:
             self._waiting.popleft()
@@ -98,7 +96,7 @@ class OtlpSink(Sink):
         self._waiting.clear()
         self._sending = []
         if lost:
-            self._complain(f"flagscale_perf: OTLP: {lost} rows were not taken by {self._url}")
+            self._context.complain(f"flagscale_perf: OTLP: {lost} rows were not taken by {self._url}")
 
     def _is_sending(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -116,8 +114,8 @@ class OtlpSink(Sink):
 
     def _export(self, batch: Sequence[Row]) -> None:
         try:
-            is_taken = self._exporter.export(self._requests.of(batch)) == self._success
-            self._trouble = "" if is_taken else f"{self._url} has not taken a request"
+            end = self._exporter.export(self._requests.of(batch))
+            self._trouble = "" if end.name == "SUCCESS" else f"{self._url} has not taken a request"
         except Exception as error:  # of a library that promises none: the next request may do better
             self._trouble = f"{type(error).__name__}: {error}"
         self._sending = []

@@ -22,7 +22,8 @@ from flagscale_perf.trace.running import CLEAR, GET, OPERATION, Operation
 
 Run = Callable[[], Awaitable[Any]]
 Method = Callable[..., Awaitable[Any]]
-Given, Named = tuple[Any, ...], dict[str, Any]  # arguments of a call, by place and by name
+Given = tuple[Any, ...]  # arguments of a call, by place
+Named = dict[str, Any]  # and by name
 Operated = tuple[Any, str, Any]
 Request = tuple[Operation, int, int, Token[Operation | None]]
 _ASKING: ContextVar[Operation | None] = ContextVar("flagscale_perf_asking", default=None)

@@ -6,14 +6,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from flagscale_perf.spine.averages import mean
-from flagscale_perf.training.records import CurveRecord, LoggedRecord
+from flagscale_perf.spine.records import record
+from flagscale_perf.spine.slots import Bytes
 
 _RATE, _NORM, _LOSS = "learning rate:", "grad norm:", "loss:"
 _HEAD = re.compile(r"iteration +(\d{1,15})/")
 _PART = re.compile(r"\s*(.+): *([-+\w.]+)\s*")
+
+
+@record(slot=6)
+class LoggedRecord(NamedTuple):
+    """A line that the host printed, shortened; in the ring only.
+
+    Attributes:
+        iteration: the last of those that it is about.
+        at_ns: monotonic mark.
+        text: `learning rate: 1.0E-04|grad norm: 1.250|lm loss: 8.340000E+00`.
+    """
+
+    iteration: int
+    at_ns: int
+    text: Annotated[str, Bytes(200)]
+
+
+@record("curve", start="at_ns")
+class CurveRecord(NamedTuple):
+    """What the host logged of its last iterations, as exactly as it prints it. In a run file it may come
+    before the last of their steps.
+
+    Attributes:
+        iteration: the last of them.
+        at_ns: monotonic mark of the logging.
+        loss: mean over the iterations that the host logs together; None where rank 0 has none, as in a
+            pipeline, or the host has not printed it.
+        grad_norm, learning_rate: of that last iteration; None where the host has not printed it.
+    """
+
+    iteration: int
+    at_ns: int
+    loss: float | None
+    grad_norm: float | None
+    learning_rate: float | None
 
 
 def logged_of(line: Any, now_ns: int) -> LoggedRecord | None:
@@ -56,7 +92,7 @@ class CurveWindow:
         """The next one; it comes before the step of its iteration."""
         self._open.append(curve)
 
-    def close(self) -> dict[str, float | None]:
+    def close(self) -> dict[str, Any]:
         """Means by name, as `IntervalRecord` has them; of the learning rate the last."""
         curves, self._open = self._open, []
         rates = [one.learning_rate for one in curves if one.learning_rate is not None]

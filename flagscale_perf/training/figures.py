@@ -173,11 +173,10 @@ _LOGGED: tuple[Row, ...] = (
     Row("grad_norm", "gradient norm", LOSSES, lambda i, run: i.grad_norm, "as the host logs it",
         curve="training/grad_norm",
         gauge=Gauge("gradient_norm", "Mean of the norms that the host logged in the last interval."),
-        in_summary=True,
         otlp=f"{MEGATRON}grad_norm"),
     Row("learning_rate", "learning rate", LEARNING_RATES, lambda i, run: i.learning_rate,
         "the last that the host logged", curve="training/learning_rate",
-        gauge=Gauge("learning_rate", "The last that the host logged."), in_summary=True,
+        gauge=Gauge("learning_rate", "The last that the host logged."),
         otlp=f"{MEGATRON}learning_rate"),
 )  # fmt: skip
 

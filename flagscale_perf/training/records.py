@@ -7,16 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, NamedTuple, get_type_hints
+from typing import NamedTuple, get_type_hints
 
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.live import BEGINS
 from flagscale_perf.spine.live import FindingRecord as FindingRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
-from flagscale_perf.spine.slots import Bytes, Wide
+from flagscale_perf.spine.slots import Wide
+from flagscale_perf.training.curves import CurveRecord as CurveRecord
+from flagscale_perf.training.curves import LoggedRecord as LoggedRecord
 from flagscale_perf.training.host import HostRecord as HostRecord
-from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import (
+    CutsRecord,
+    DoingRecord,
+    NodeRecord,
+    RanksRecord,
+    StragglerRecord,
+)
 
 
 class Outcome(IntEnum):
@@ -120,41 +128,6 @@ class MarksRecord(NamedTuple):
 
 
 MARKS_PER_SLOT = room_of(MarksRecord)
-
-
-@record(slot=6)
-class LoggedRecord(NamedTuple):
-    """A line that the host printed, shortened (`training.curves`); in the ring only.
-
-    Attributes:
-        iteration: the last of those that it is about.
-        at_ns: monotonic mark.
-        text: `learning rate: 1.0E-04|grad norm: 1.250|lm loss: 8.340000E+00`.
-    """
-
-    iteration: int
-    at_ns: int
-    text: Annotated[str, Bytes(200)]
-
-
-@record("curve", start="at_ns")
-class CurveRecord(NamedTuple):
-    """What the host logged of its last iterations, as exactly as it prints it. In a run file it may come
-    before the last of their steps.
-
-    Attributes:
-        iteration: the last of them.
-        at_ns: monotonic mark of the logging.
-        loss: mean over the iterations that the host logs together; None where rank 0 has none, as in a
-            pipeline, or the host has not printed it.
-        grad_norm, learning_rate: of that last iteration; None where the host has not printed it.
-    """
-
-    iteration: int
-    at_ns: int
-    loss: float | None
-    grad_norm: float | None
-    learning_rate: float | None
 
 
 @record("phases")
@@ -393,6 +366,7 @@ Record = (
     | RanksRecord
     | CutsRecord
     | StragglerRecord
+    | DoingRecord
     | FindingRecord
     | IntervalRecord
     | EventRecord

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-from flagscale_perf.analysis.replays import Change
+from flagscale_perf.analysis.predictions import Change, Check
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 
 PEERS, EQUAL, ASYNC = "peers", "equal", "async"
@@ -19,12 +20,32 @@ _FACTOR = re.compile(r"\d+(\.\d+)?")
 _PLACES = re.compile(r"(\d+(-\d+)?|[0-9*?\[\]-]+)(,(\d+(-\d+)?|[0-9*?\[\]-]+))*")
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIMES = "a factor (NAME*=0.5), a time (NAME=20ms, NAME+=5ms), 0, or NAME=peers"
+MOST_NS, MOST_TIMES = 86_400 * 10**9, 1_000_000  # of one part of a step
 
 
-def changes(words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list[Change]:
+class _Known(NamedTuple):
+    """What words may name: phases, what else is changed by a word of its own, pauses."""
+
+    phases: Mapping[str, tuple[int, ...]]
+    checks: Mapping[str, Check]
+    pauses: Sequence[str]
+
+    @property
+    def others(self) -> list[str]:
+        """All but phases."""
+        return [*self.checks, *self.pauses]
+
+
+def changes(
+    words: Sequence[str], phases: Mapping[str, tuple[int, ...]], checks: Mapping[str, Check] | None = None
+) -> list[Change]:
     """The changes that words mean. `rank=` and `stage=` choose whose durations the words behind them change,
     up to the next of these. Raises PerfError for a word that means nothing, and for one that is given twice.
+
+    Args:
+        checks: what else than durations is changed; None for that of a training.
     """
+    known = _Known(phases, _CHECKS, PAUSES) if checks is None else _Known(phases, checks, ())
     found, chooser = list[Change](), _Chooser()
     for word in (part for each in words for part in each.split()):
         parsed = _WORD.fullmatch(word)
@@ -34,10 +55,11 @@ def changes(words: Sequence[str], phases: Mapping[str, tuple[int, ...]]) -> list
         if name in SELECTORS:
             chooser.add(word, name, told)
         else:
-            found.append(chooser.of(_change(word, name, told, phases)))
+            found.append(chooser.of(_change(word, name, told, known)))
     chooser.end()
     for change in found:
-        if change.kind != "A" and sum(change.name == other.name for other in found) > 1:
+        is_once = change.kind != "A" or change.name in (checks or ())
+        if is_once and sum(change.name == other.name for other in found) > 1:
             raise PerfError(f"{change.name}= is given twice; give it once")
     return found
 
@@ -75,19 +97,18 @@ class _Chooser:
         return " ".join(f"{name}={value}" for name, value in sorted(self._where.items()))
 
 
-def _change(word: str, name: str, told: tuple[str, str], phases: Mapping[str, tuple[int, ...]]) -> Change:
+def _change(word: str, name: str, told: tuple[str, str], known: _Known) -> Change:
     how, value = told
-    if (check := _CHECKS.get(name)) is not None:
+    if (check := known.checks.get(name)) is not None:
         kind, allowed, right = check
         if how != "=" or (canonical := allowed(value)) is None:
             raise PerfError(f"{word!r}: {name} may be {right}")
         return Change(name, how, canonical, "", kind)
-    if name in PAUSES:
+    if name in known.pauses:
         return Change(name, *_pause(word, name, told), "", "A")
-    if not numbers_of(name, phases):
-        known = [*phases, *_CHECKS, *PAUSES, *SELECTORS]
-        near = did_you_mean(name, known)
-        listed = near or f"; phases are {', '.join(sorted(phases))}; besides {', '.join([*_CHECKS, *PAUSES])}"
+    if not numbers_of(name, known.phases):
+        near = did_you_mean(name, [*known.phases, *known.others, *SELECTORS])
+        listed = near or f"; phases are {', '.join(sorted(known.phases))}; besides {', '.join(known.others)}"
         raise PerfError(f"{word!r}: {name!r} is nothing that can be changed{listed}")
     return Change(name, *_duration(word, told), "", "A")
 
@@ -97,6 +118,8 @@ def _duration(word: str, told: tuple[str, str]) -> tuple[str, str]:
     if value == PEERS and how in ("=", "*="):
         return "=", value
     time, factor = _TIME.fullmatch(value), _FACTOR.fullmatch(value)
+    if (time and time_ns(value) > MOST_NS) or (factor and float(value) > MOST_TIMES):
+        raise PerfError(f"{word!r}: a part of a step lasts a day at most; write a shorter one")
     if how == "*=" and factor:
         return how, f"{float(value):g}"
     if (how == "=" and value == "0") or (how != "*=" and time):
@@ -152,7 +175,7 @@ def _one_of(*words: str) -> Callable[[str], str | None]:
 
 
 _A_COUNT = "a whole number, 1 or more"
-_CHECKS: Mapping[str, tuple[str, Callable[[str], str | None], str]] = {
+_CHECKS: Mapping[str, Check] = {
     WORK: ("A", _one_of(EQUAL), "=equal"),
     BATCHES: ("B", _count, _A_COUNT),
     STAGES: ("B", _count, _A_COUNT),

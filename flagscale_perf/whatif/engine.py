@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from flagscale_perf.analysis.predictions import Change, Doubt, Prediction
 from flagscale_perf.analysis.replays import (
-    Change,
-    Doubt,
     DrawnStep,
     Entry,
     Gain,
@@ -17,7 +16,6 @@ from flagscale_perf.analysis.replays import (
     Layout,
     NotKnownError,
     PathTimes,
-    Prediction,
     RankStep,
     together,
 )
@@ -26,6 +24,10 @@ from flagscale_perf.whatif.blame import paths_of
 from flagscale_perf.whatif.changes import changes as changes
 from flagscale_perf.whatif.clocks import aligned
 from flagscale_perf.whatif.drawn import drawn
+from flagscale_perf.whatif.flows import ends_of as ends_of
+from flagscale_perf.whatif.flows import made_of as made_of
+from flagscale_perf.whatif.flows import predict as predict
+from flagscale_perf.whatif.flows import resized as resized
 from flagscale_perf.whatif.graph import PASSES, Column, Lane, graph_of
 from flagscale_perf.whatif.ledger import doubt as doubt
 from flagscale_perf.whatif.peers import places, rows_of, usual

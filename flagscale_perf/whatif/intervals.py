@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
 
 from flagscale_perf.analysis.compare import student
-from flagscale_perf.analysis.replays import Doubt
+from flagscale_perf.analysis.predictions import Doubt
 from flagscale_perf.spine.averages import median, scatter
 from flagscale_perf.spine.bootstrap import REPLICATES, block_length, draws
 
@@ -34,7 +34,7 @@ def parts_of(
     base = {
         "replay": _TWO_SIDED * scatter(residual_ns, median(residual_ns)),
         "sampling": sampling(predicted_ns),
-        "drift": _TWO_SIDED * math.sqrt(2) * doubt.drift * usual_ns,
+        "drift": drift(doubt, usual_ns),
     }
     expected_ns = expected(kind, median(measured_ns), usual_ns)
     return {**base, "record": record(kind, together(base), expected_ns, doubt)}
@@ -46,21 +46,26 @@ def of_gain(kind: str, gains_ns: Sequence[float], doubt: Doubt) -> float:
     return math.hypot(base_ns, record(kind, base_ns, EXPECTED[kind][0] * abs(median(gains_ns)), doubt))
 
 
+def drift(doubt: Doubt, usual_ns: float) -> float:
+    """What two runs of one configuration differ by."""
+    return _TWO_SIDED * math.sqrt(2) * doubt.drift * usual_ns
+
+
 def together(parts: Mapping[str, float]) -> float:
     """The half width of the whole interval."""
     return math.hypot(*parts.values())
 
 
-def sampling(values: Sequence[float]) -> float:
-    """How far the median of as many other steps would be: by blocks of neighbours, and of few steps as much
-    wider as a deviation known from so few.
+def sampling(values: Sequence[float], usual: Callable[[Sequence[float]], float] = median) -> float:
+    """How far the median, or mean, of as many other steps would be: by blocks of neighbours, and of few steps
+    as much wider as a deviation known from so few.
     """
     count = len(values)
-    medians = sorted(median(draw(values)) for draw in draws(count, block_length(values), _SEED))
+    found = sorted(usual(draw(values)) for draw in draws(count, block_length(values), _SEED))
     outside = round((1 - CONFIDENCE) / 2 * REPLICATES)
     wider = student.quantile((1 + CONFIDENCE) / 2, count - 1) / _TWO_SIDED * math.sqrt(count / (count - 1))
-    middle = median(values)
-    return wider * max(medians[-1 - outside] - middle, middle - medians[outside])
+    middle = usual(values)
+    return wider * max(found[-1 - outside] - middle, middle - found[outside])
 
 
 def expected(kind: str, measured_ns: float, predicted_ns: float) -> float:

@@ -10,6 +10,9 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.whatif.changes import BATCHES, CHUNKS, LAYERS, REPLICAS, SCHEDULE, STAGES
 from flagscale_perf.whatif.schedules import INTERLEAVED, ONE_F_ONE_B, Shape
 
+# Of a step: of a replica's stages, and of all ranks; some seconds.
+MOST_PASSES, MOST_OF_ALL = 100_000, 20_000_000
+
 
 class Target(NamedTuple):
     """A pipeline and its replicas.
@@ -78,6 +81,12 @@ def target_of(layout: Layout, was: Target, changes: Sequence[Change]) -> Target:
                 f"m={batches}: an interleaved schedule of {stages} stages takes a multiple of {stages}"
                 " micro-batches"
             )
+    passes = 2 * stages * chunks * batches
+    if passes > MOST_PASSES or passes * replicas > MOST_OF_ALL:
+        raise PerfError(
+            f"{batches} micro-batches on {stages} stages of {replicas} ranks: a step of {passes * replicas:,}"
+            f" passes is not replayed; at most {MOST_PASSES:,} of a replica, and {MOST_OF_ALL:,} in all"
+        )
     overlaps = chunks > 1 and (was.overlaps or was.shape.chunks == 1)  # as Megatron does by default
     made = Target(Shape(stages, batches, chunks, group), replicas, overlaps)
     same = (stages, chunks) == (was.shape.stages, was.shape.chunks) and LAYERS not in asked

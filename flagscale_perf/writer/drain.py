@@ -71,8 +71,7 @@ class Drain:
         self._instrument = instrument
         self._on_begun = on_begun
         self._journal = Journal(send, lambda: instrument.position, task.options.perf_debug)
-        self._notices = Notices(ring, task.anchor, self._journal)
-        self._notifier = _notifier_of(task, self._journal)
+        self._notices = Notices(ring, task.anchor, self._journal, _notifier_of(task, self._journal))
         self._session: Session | None = None
         self._rescuing, self._is_rescued = threading.Lock(), False
         self.patience_s = PATIENCE_S
@@ -98,8 +97,6 @@ class Drain:
     def cycle(self) -> bool:
         """Brings what is in the ring to its places. False while something missing there may still come."""
         self._notices.look()
-        for failure in self._notifier.look():
-            self._journal.report("failure", failure)
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
         self._troubles.note()
@@ -144,7 +141,7 @@ class Drain:
             if note not in self._earlier.texts:
                 self._journal.waiting.append(self._journal.event("failure", note))
         self._session = session
-        self._notifier.resume(session.header.session_id, self._earlier.findings)
+        self._notices.notifier.resume(session.header.session_id, self._earlier.findings)
         self._on_begun()
         return session
 
@@ -205,13 +202,13 @@ class Drain:
                 self._notices.anchor()
                 self._journal.waiting.append(self._end())
             is_done = self._insist(self.cycle, wait, FINISH_LIMIT_S)
-            if self._notifier.is_busy:
-                self._notifier.close()
+            if self._notices.notifier.is_busy:
+                self._notices.notifier.close()
                 self.cycle()
             if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
         else:
-            self._notifier.close()
+            self._notices.notifier.close()
             self.rescue()
         self._close()
 

@@ -13,6 +13,7 @@ from flagscale_perf.spine.records import ClockRecord, EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Remark
 from flagscale_perf.writer.losses import OVERFLOW
 from flagscale_perf.writer.messages import Send, Trouble
+from flagscale_perf.writer.notify import Notifier
 
 CLOCK_STEP_NS = 2 * NS_PER_S
 ANCHOR_PERIOD_NS = 60 * NS_PER_S
@@ -83,13 +84,14 @@ class Notices:
 
     Attributes:
         pulse: shows the trainer that the drain gets on.
+        notifier: tells findings.
     """
 
-    def __init__(self, ring: AnyRing, anchor: Anchor, journal: Journal) -> None:
+    def __init__(self, ring: AnyRing, anchor: Anchor, journal: Journal, notifier: Notifier) -> None:
         self._ring = ring
         self._anchor = anchor
         self._journal = journal
-        self.pulse = Pulse(ring)
+        self.pulse, self.notifier = Pulse(ring), notifier
         self._has_complained_of_drops = False
         self._next_drop_notice = 1
         self._clock_offset_ns = 0
@@ -100,6 +102,8 @@ class Notices:
         self.beat()
         self._clock()
         self._drops()
+        for failure in self.notifier.look():
+            self._journal.report("failure", failure)
 
     def beat(self) -> None:
         """Shows that the writer gets on. If it had not for long (the trainer warned), records that."""

@@ -65,6 +65,7 @@ USERS = {
 NEEDS_ALL_OF = {"serve": SERVE, "query": TABLES}
 # What is there for a run without a command, and the examples: tested below.
 NO_COMMAND = {
+    "",  # py-spy, a program
     "tensorboard",
     "pynvml",
     "prometheus_client",

@@ -24,7 +24,12 @@ def become_slower(training: Trainer) -> None:
     """A finding that begins; `text_of` has it as soon as the writer has seen it."""
     training.tell("put", 100, 100)
     training.tell("put", 100, 120)
-    wait_for("its beginning", lambda: text_of(training.directory, "findings.jsonl"))
+    wait_for("its beginning", lambda: "slowdown" in text_of(training.directory, "findings.jsonl"))
+
+
+def slowdowns(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A busy machine may be short of CPU besides."""
+    return [each for each in lines if each["finding"] == "slowdown"]
 
 
 def stub(directory: Path, name: str) -> dict[str, str]:
@@ -63,14 +68,11 @@ def test_a_webhook_is_posted_the_beginning_and_the_end(tmp_path: Path) -> None:
         command = f"{SCRIPTS / 'webhook.sh'} {address}"
         with trainer(tmp_path, perf_log_interval=4, perf_on_finding=command) as training:
             become_slower(training)
-            wait_for("the first", lambda: posted)
+            wait_for("the first", lambda: slowdowns(posted))
             training.tell("put", 100, 100)
-            wait_for("the second", lambda: posted[1:])
+            wait_for("the second", lambda: slowdowns(posted)[1:])
             training.end("return")
-    assert [(each["finding"], each["state"]) for each in posted] == [
-        ("slowdown", "begins"),
-        ("slowdown", "ends"),
-    ]
+    assert [each["state"] for each in slowdowns(posted)] == ["begins", "ends"]
     lines = [json.loads(line) for line in text_of(tmp_path, "findings.jsonl").splitlines()]
     more = {"host": os.uname().nodename, "directory": str(tmp_path), "not_told": 0}
     assert posted == [line | more for line in lines]
@@ -100,11 +102,11 @@ def test_slurm_is_asked_to_start_a_job_again_that_was_killed(tmp_path: Path) -> 
         training.kill(signal.SIGKILL)
         assert wait_for("the request", lambda: text_of(tmp_path, "words")) == "requeue 4711\n"
     told = [json.loads(line) for line in text_of(tmp_path / "perf", "findings.jsonl").splitlines()]
-    assert [(each["finding"], each["state"]) for each in told] == [
+    assert [(each["finding"], each["state"]) for each in (told[0], told[-1])] == [
         ("slowdown", "begins"),
         ("lost_rank", "begins"),
     ]
-    assert told[1]["pid"] == training.process.pid
+    assert told[-1]["pid"] == training.process.pid
 
 
 def test_a_full_disk_is_told_though_no_file_can_say_so(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_command_that_fails_is_an_event(tmp_path: Path) -> None:
         wait_for("the event", lambda: text in text_of(tmp_path, "perf_records_*.jsonl"))
         _, _, errors = training.end("return")
     assert f"flagscale_perf: {text}" in errors
-    (event,) = [
+    failures = [
         each for each in records_in(tmp_path) if isinstance(each, EventRecord) and each.name == "failure"
     ]
-    assert event.text == text
+    assert {each.text for each in failures} == {text}

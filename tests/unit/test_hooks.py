@@ -47,6 +47,9 @@ class FakeLogger:
         cls.started.append(cls(config, facts, identity))
         return cls.started[-1]
 
+    def answer_by(self, answering):
+        self.answering = answering
+
     def step(self, record):
         self.records.append(record)
 

@@ -1,9 +1,12 @@
 """A profile beside the monitor: it is given each step, and ends with the training or with the monitor."""
 
+import json
+
 import pytest
 
 from flagscale_perf import hooks as hooks_module
 from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.spine.errors import PerfError
 from tests.unit.test_hooks import FakeLogger, FakeLoop
 
 
@@ -60,3 +63,36 @@ def test_what_an_adapter_has_to_say_is_an_event_and_said_once():
     hooks.note("iterations 3-4 are profiled")
     assert FakeLogger.started[-1].events == [("note", 0, "iterations 3-4 are profiled")]
     assert loop.said[-1] == "flagscale_perf: iterations 3-4 are profiled"
+
+
+def test_a_live_training_is_asked_for_a_profile_and_for_what_it_is_doing():
+    hooks, asked = TrainingHooks(), '{"profile":[5,7]}'
+    hooks.train_start(FakeLoop())
+    (logger,) = FakeLogger.started
+    assert logger.answering(asked) == "this host gives no model to the profiler"
+    given, profile = [], FakeProfile()
+    hooks.profile_on_request(lambda *window: given.append(window) or profile)
+    assert (logger.answering(asked), given, hooks.profile) == ("", [(5, 7)], profile)
+    assert logger.answering(asked) == "another window is profiled, or will be"
+    hooks.step_start()
+    found = json.loads(logger.answering('{"ask":1}'))
+    assert (found["where"], found["iteration"]) == ("step", 0)
+    hooks.step_end("result")
+    hooks.pause("eval")
+    assert json.loads(logger.answering('{"ask":2}'))["where"] == "eval"
+    hooks.train_end(None)
+    assert (logger.answering('{"ask":3}'), logger.answering(asked)) == ("", "the monitor is switched off")
+
+
+def test_why_there_is_no_profile():
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    errors = iter((PerfError("no profiling here"), ValueError("x")))
+
+    def fails(first, last):
+        raise next(errors)
+
+    hooks.profile_on_request(fails)
+    answering = FakeLogger.started[0].answering
+    assert [answering('{"profile":[5,7]}') for _ in range(2)] == ["no profiling here", "ValueError: x"]
+    hooks.train_end(None)

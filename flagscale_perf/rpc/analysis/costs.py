@@ -138,9 +138,7 @@ class Costs:
         """Time saved if every byte of a large call were copied once or twice and nothing more; None if
         that is so already, or unknown.
         """
-        totals = self._report.overall
-        is_shared = self._report.facts.payload == "shared" or totals.shared_bytes > totals.socket_bytes
-        if is_shared or not self.costs or not self._splits:
+        if self._report.is_shared or not self.costs or not self._splits:
             return None
         copy_ns = self._copy_ns_per_byte()
         if copy_ns is None:

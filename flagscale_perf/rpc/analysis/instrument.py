@@ -9,6 +9,7 @@ from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis import blocks, compare, report
+from flagscale_perf.rpc.analysis.changeable import ChangeableCalls
 from flagscale_perf.rpc.analysis.evidence import bounds_of
 from flagscale_perf.rpc.analysis.findings import judge
 from flagscale_perf.rpc.analysis.live import LiveCalls
@@ -42,6 +43,7 @@ INSTRUMENT = Instrument(
     live=LiveCalls,
     laid=_laid,
     evidence=bounds_of,
+    replayable=ChangeableCalls,
     what="a session of calls",
     tables=Tables(
         views={"calls": "select * from records.rpc_call"},

@@ -32,6 +32,7 @@ class CallsReport:
         slowest, largest: by total time and by bytes sent and received.
         course: calls in their order: all of them, or of each stretch the shortest and the longest.
         sample: of them, all if there are few.
+        first: the first ones, one after another.
         layer: the pattern of calls that is repeated; None where there is none.
         missing: calls that are not there, by the gaps in their numbers; None where only some are recorded,
             and for a job of several machines, each of which has numbers of its own.
@@ -46,6 +47,7 @@ class CallsReport:
     largest: list[CallRecord]
     course: list[CallRecord]
     sample: list[CallRecord]
+    first: list[CallRecord]
     layer: Layer | None
     missing: int | None
     wall_ns: int | None
@@ -56,6 +58,11 @@ class CallsReport:
     def overall(self) -> Totals:
         """The sums of all methods together."""
         return self.totals.overall
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether most bytes travel in shared memory, by what the session says or what was moved."""
+        return self.facts.payload == "shared" or self.overall.shared_bytes > self.overall.socket_bytes
 
     @property
     def served(self) -> Served:
@@ -153,6 +160,7 @@ def read_calls(session: Session) -> CallsReport:
         largest=fold.largest.calls(),
         course=fold.course.rows(),
         sample=fold.sample.calls,
+        first=fold.first,
         layer=find_layer(fold.first, source.starts_known),
         missing=max(0, gap) if has_gaps else None,
         wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,

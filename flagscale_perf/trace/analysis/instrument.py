@@ -10,6 +10,7 @@ from flagscale_perf.analysis.laid import Laid
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.store.tables import Tables, words_of
 from flagscale_perf.trace.analysis import blocks, compare
+from flagscale_perf.trace.analysis.changeable import ChangeableQueue
 from flagscale_perf.trace.analysis.evidence import bounds_of
 from flagscale_perf.trace.analysis.findings import judge
 from flagscale_perf.trace.analysis.live import LiveTraces
@@ -63,6 +64,7 @@ INSTRUMENT = Instrument(
     compare=compare.compare,
     live=LiveTraces,
     evidence=bounds_of,
+    replayable=ChangeableQueue,
     tables=Tables(
         views={"operations": "select * from records.tq_operation"},
         words={OperationRecord: {"operation": words_of(Kind)}, StartRecord: {"begun": words_of(Begun)}},

@@ -79,7 +79,7 @@ class _Span(NamedTuple):
 
 def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, str], Waits]) -> Sides | None:
     """None where no samples go from one to the other. A sample of all calls tells neither rates nor waits."""
-    generator = _generator(transfers, lineage)
+    generator = generator_of(transfers, lineage)
     if generator is None or lineage.last.name in ("", generator):
         return None
     is_whole = all(transfer.weight == 1 for transfer in transfers.transfers)
@@ -100,7 +100,7 @@ def sides_of(transfers: Transfers, lineage: Lineage, waits: Mapping[tuple[str, s
     )
 
 
-def _generator(transfers: Transfers, lineage: Lineage) -> str | None:
+def generator_of(transfers: Transfers, lineage: Lineage) -> str | None:
     """The function that makes most samples or, where a driver puts what they begin with, the first that gets
     this and puts more; otherwise the processes that make them.
     """

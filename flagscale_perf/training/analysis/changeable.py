@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from flagscale_perf.analysis.replays import (
-    Change,
-    Doubt,
-    MissingRecordError,
-    Offer,
-    Prediction,
-    Replays,
-)
+from flagscale_perf.analysis.predictions import Change, Check, Doubt, MissingRecordError, Offer, Prediction
+from flagscale_perf.analysis.replays import Replays
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Drawn, Item, Process, Track
 from flagscale_perf.spine.clock import NS_PER_S
@@ -28,6 +22,8 @@ class ChangeableRun:
     """One session of a training."""
 
     phases: Mapping[str, tuple[int, ...]] = NAMES
+    checks: Mapping[str, Check] | None = None
+    of, perfect = "step", "no message took time, and no rank was late"
 
     def __init__(self, session: Session) -> None:
         """Reads it once."""

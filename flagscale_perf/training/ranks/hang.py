@@ -29,6 +29,7 @@ LEAST = Limit(60, "s", "ours: of silence; short steps wait longer for a disk or 
 UNKNOWN = Limit(600, "s", "ours: of silence before the first steps, which compile and connect")
 LEAST_VARIABLE = "FLAGSCALE_PERF_HANG_S"  # instead of `LEAST` and `UNKNOWN`, for tests
 
+HANG = "hang"  # the finding
 PAUSES = ("eval", "checkpoint")
 ANSWERS_NS = 15 * NS_PER_S  # all answers have come by then, also from other nodes, or never will
 AGAIN_NS = 10 * NS_PER_S  # between inquiries of ranks that evaluate
@@ -56,12 +57,19 @@ class HangWatch:
         self._usual_ns: deque[int] = deque(maxlen=RECENT)
         self._looked_ns = clock()
         self._quiet_ns = 0  # without a step
-        self._number = 0  # of the last inquiry
+        self._number = clock()  # of the last inquiry: another than any of a writer before this one
         self._asked_ns: int | None = None
         self._wait_ns = 0  # before the next inquiry
         self._answers: dict[int, DoingRecord] = {}
         self._is_asked = self._is_told = False
         self._over: list[Record] = []
+
+    def replay(self, record: Record) -> None:
+        """A record that a writer before this one has written: a hang that it has told is not told again."""
+        if isinstance(record, StepRecord) and is_judged(record):
+            self._usual_ns.append(record.iteration_ns)
+        elif isinstance(record, FindingRecord) and record.finding == HANG:
+            self._is_told = record.state == BEGINS
 
     def step(self, step: StepRecord) -> None:
         """One more step of rank 0 has come."""
@@ -69,7 +77,7 @@ class HangWatch:
             self._usual_ns.append(step.iteration_ns)
         if self._is_told:
             text = f"the hang is over: step {step.iteration} came after {self._quiet_ns / NS_PER_S:.0f} s"
-            self._over.append(FindingRecord("hang", ENDS, text))
+            self._over.append(FindingRecord(HANG, ENDS, text))
         self._is_told, self._quiet_ns, self._wait_ns = False, 0, 0
         if not self._is_asked:
             self._asked_ns = None
@@ -136,7 +144,7 @@ class HangWatch:
         late = held_up_by(answers, self._silent)
         ranks = [each.rank for each in late] if late or not self._silent else self._silent
         return FindingRecord(
-            "hang",
+            HANG,
             BEGINS,
             f"no step for {quiet_s:.0f} s{usual}: {what_they_do(answers, self._silent)}",
             severity=round(quiet_s, 1),

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from flagscale_perf.spine import stacks
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import MAX_NS, dump
-from flagscale_perf.spine.stacks import Stacks
 from flagscale_perf.spine.units import printable
+from flagscale_perf.training import stacks
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.stacks import Stacks
 
 # Keys of a request, and of a question: the number of an inquiry; first and last profiled iteration.
 ASK, PROFILE = "ask", "profile"
@@ -151,7 +151,7 @@ def _of(who: RankIdentity) -> dict[str, Any]:
 
 
 def _collective(given: Any) -> dict[str, Any]:
-    check = {str: _text, int: _number, bool: bool}
+    check: dict[type, Callable[[Any], Any]] = {str: _text, int: _number, bool: bool}
     return {name: check[kind](given[name]) for name, kind in _COLLECTIVE.items()}
 
 

@@ -73,6 +73,39 @@ class _Roster:
         return is_news
 
 
+class _Told:
+    """Attributes:
+    lost: dead and silent ranks, by what was told of them.
+    slow: stretches that were told.
+    """
+
+    def __init__(self) -> None:
+        self.lost: dict[int, FindingRecord] = {}
+        self.slow: set[StragglerIdentity] = set()
+
+
+class _Machines:
+    """Devices and hosts of other ranks than 0, whose own readings tell of them."""
+
+    def __init__(self) -> None:
+        self._ecc: dict[int, int] = {}
+        self._cpu: dict[int, CpuWatch] = {}
+
+    def add(self, block: Block, who: RankIdentity | None) -> list[FindingRecord]:
+        """What the block of a rank shows, of which `who` is known."""
+        rank = block.rank
+        if rank == 0:
+            return []
+        place = f" ({who.hostname})" if who else ""
+        device = f"rank {rank}'s device{place}"
+        texts = device_errors(block.xid, block.ecc_uncorrected, self._ecc.get(rank))
+        if block.ecc_uncorrected is not None:
+            self._ecc[rank] = block.ecc_uncorrected
+        watch = self._cpu.setdefault(rank, CpuWatch(f"rank {rank}{place}"))
+        errors = [FindingRecord("hardware", BEGINS, f"{device}: {text}", subject=device) for text in texts]
+        return watch.add(block.host) + errors
+
+
 class RanksView:
     """Takes blocks in the order in which they arrive and makes the records of them. A rank that is missing
     is waited for, but not for ever.
@@ -90,10 +123,7 @@ class RanksView:
         self._table = RanksTable(self._size)
         self._late = LateRanks(least, facts.work_flops)
         self._roster = _Roster(self._size)
-        self._ecc: dict[int, int] = {}
-        self._cpu: dict[int, CpuWatch] = {}
-        self._lost: dict[int, FindingRecord] = {}  # dead and silent ranks, by what was told of them
-        self._slow: set[StragglerIdentity] = set()
+        self._machines, self._told = _Machines(), _Told()
         self._rounds: dict[int, _Round] = {}
         self._max_rounds = min(MAX_ROUNDS, max(MIN_ROUNDS, MAX_HELD_BLOCKS // self._size))
         self._closed = -1  # number of the newest closed round
@@ -119,7 +149,8 @@ class RanksView:
         self._roster.hear(block)
         if (number := self._number(block)) > self._closed:
             self._rounds.setdefault(number, _Round(self._clock())).blocks[rank] = block
-        return self._back(rank) + self._host_of(block) + self._errors_of(block) + self._close_rounds()
+        found = self._machines.add(block, self._roster.known.get(rank))
+        return self._back(rank) + list(map(self._stamped, found)) + self._close_rounds()
 
     def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
         """A rank's process ended too early, after `iteration`; `why` is a phrase."""
@@ -164,38 +195,17 @@ class RanksView:
     def _number(self, block: Block) -> int:
         return block.iteration // self._steps
 
-    def _errors_of(self, block: Block) -> list[Record]:
-        """Errors of another rank's device; rank 0's are remarks on its own readings."""
-        if block.rank == 0:
-            return []
-        who = self._roster.known.get(block.rank)
-        device = f"rank {block.rank}'s device" + (f" ({who.hostname})" if who else "")
-        texts = device_errors(block.xid, block.ecc_uncorrected, self._ecc.get(block.rank))
-        if block.ecc_uncorrected is not None:
-            self._ecc[block.rank] = block.ecc_uncorrected
-        return [self._found("hardware", BEGINS, f"{device}: {text}", device) for text in texts]
-
-    def _host_of(self, block: Block) -> list[Record]:
-        """Another rank's training thread that waits for a CPU; rank 0's is told from its own readings."""
-        if block.rank == 0:
-            return []
-        if block.rank not in self._cpu:
-            who = self._roster.known.get(block.rank)
-            self._cpu[block.rank] = CpuWatch(f"rank {block.rank}" + (f" ({who.hostname})" if who else ""))
-        found = self._cpu[block.rank].add(block.host)
-        return [replace(each, at_ns=self._clock(), iteration=self._newest) for each in found]
-
     def _lose(self, ranks: Sequence[int], text: str, who: RankIdentity | None) -> FindingRecord:
         """Nothing more comes from these ranks, of which `who` is the first where it is known."""
         evidence = {"ranks": list(ranks), "hostname": who.hostname if who else None}
         lost = self._found("lost_rank", BEGINS, text, numbered("rank", ranks), evidence)
-        self._lost |= dict.fromkeys(ranks, lost)
+        self._told.lost |= dict.fromkeys(ranks, lost)
         return lost
 
     def _back(self, rank: int) -> list[Record]:
         """That a rank is there again, with all that were lost with it."""
-        lost = self._lost.pop(rank, None)
-        if lost is None or lost in self._lost.values():
+        lost = self._told.lost.pop(rank, None)
+        if lost is None or lost in self._told.lost.values():
             return []
         text = f"{lost.subject} {'is' if len(lost.evidence['ranks']) == 1 else 'are'} there again"
         return [self._found("lost_rank", ENDS, text, lost.subject, lost.evidence)]
@@ -266,8 +276,8 @@ class RanksView:
         return records + self._without_phases(blocks)
 
     def _straggler(self, slow: StragglerRecord) -> FindingRecord:
-        state = ENDS if slow.is_over else WORSENS if slow.identity in self._slow else BEGINS
-        self._slow.add(slow.identity)
+        state = ENDS if slow.is_over else WORSENS if slow.identity in self._told.slow else BEGINS
+        self._told.slow.add(slow.identity)
         evidence = {
             "first_iteration": slow.first_iteration,
             "ranks": list(slow.ranks),
@@ -280,8 +290,8 @@ class RanksView:
         }
         subject = f"{numbered('rank', slow.ranks)}, {slow.phase}"
         found = self._found("straggler", state, straggler_text(slow), subject, evidence)
-        severity = {"severity": slow.excess_ns / NS_PER_MS, "unit": "ms"}
-        return replace(found, iteration=slow.iteration, is_logged=state != ENDS, **severity)
+        found = replace(found, iteration=slow.iteration, is_logged=state != ENDS)
+        return replace(found, severity=slow.excess_ns / NS_PER_MS, unit="ms")
 
     def _without_phases(self, blocks: Mapping[int, Block]) -> list[Record]:
         """A note, once, if the first round that has steps has no phases."""
@@ -298,10 +308,12 @@ class RanksView:
         return EventRecord(name, self._clock(), self._newest, text)
 
     def _found(
-        self, name: str, state: str, text: str, subject: str, evidence: dict[str, Any] | None = None
+        self, name: str, state: str, text: str, subject: str, evidence: dict[str, Any]
     ) -> FindingRecord:
-        when = {"at_ns": self._clock(), "iteration": self._newest}
-        return FindingRecord(name, state, text, subject=subject, evidence=evidence or {}, **when)
+        return self._stamped(FindingRecord(name, state, text, subject=subject, evidence=evidence))
+
+    def _stamped(self, found: FindingRecord) -> FindingRecord:
+        return replace(found, at_ns=self._clock(), iteration=self._newest)
 
 
 def _node(hostname: str, members: Sequence[RankIdentity]) -> NodeRecord:

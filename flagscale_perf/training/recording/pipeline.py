@@ -155,6 +155,7 @@ class TrainingPipeline:
         """Takes a record that the session's earlier writer has written."""
         self._watch.look(record)  # what there was to say has been said
         self._stood.add(record)
+        self._questions.replay(record)
         if isinstance(record, EventRecord):
             self._has_suspected |= record.name == SUSPECT
             if record.name == CAPTURE:

@@ -30,6 +30,10 @@ class Questions:
         """One more step of rank 0."""
         self._hang.step(step)
 
+    def replay(self, record: Record) -> None:
+        """A record that a writer before this one has written."""
+        self._hang.replay(record)
+
     def heard(self, records: Sequence[Record]) -> list[Record]:
         """Keeps the answers among what came from other ranks; returns the rest."""
         for record in records:

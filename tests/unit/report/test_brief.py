@@ -55,7 +55,7 @@ QUESTIONS = [
     ("trace", "Which function is slow?", "finding.1", "train is the slow stage"),
     ("trace", "By which figure, against which limit?", "finding.1.evidence.1", "79.7 %, limit 40.0 %"),
     ("profile", "How much does profiling itself cost?", "figure.profiling", "x1.072"),
-    ("earlier", "Why is there no MFU?", "unknown.3", "the peak of a CPU is in no table"),
+    ("earlier", "Why is there no MFU?", "unknown.4", "the peak of a CPU is in no table"),
     ("earlier", "Which figures are not known?", "unknown.figures", "MFU, HFU, peak_memory, energy"),
     ("small", "Which flag first?", "finding.1.change.1", "--eval-interval: raise it"),
     ("small", "Is there memory left?", "finding.2.evidence.2", "2.1 %, limit 60.0 %"),

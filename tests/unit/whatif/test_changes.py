@@ -63,6 +63,8 @@ def test_times_have_units() -> None:
         ),
         ("forward", "'forward' is no change; write NAME=VALUE or NAME[*]=FACTOR, such as m=16"),
         ("forward=", "'forward=' is no change"),
+        ("forward+=999999999999s", "a part of a step lasts a day at most"),
+        ("forward*=99999999999999", "a part of a step lasts a day at most"),
         (
             "forward=fast",
             r"may be changed to a factor \(NAME\*=0.5\), a time \(NAME=20ms, NAME\+=5ms\), 0, or",

@@ -53,6 +53,8 @@ def test_the_global_batch_stays_where_replicas_are_changed() -> None:
         ("pp=1 v=2", "v=2: without a pipeline nothing is interleaved"),
         ("schedule=1f1b v=2", "v=2: 1f1b has one chunk on a stage"),
         ("schedule=interleaved", "say how many chunks a stage has, such as v=2"),
+        ("m=100000000", "passes is not replayed; at most 100,000 of a replica"),
+        ("dp=1000000 m=8", "and 20,000,000 in all"),
         ("dp=3", "dp=3: 16 micro-batches of a step do not divide among 3 replicas; give m=, too"),
     ],
 )

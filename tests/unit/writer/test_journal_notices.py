@@ -13,6 +13,7 @@ from flagscale_perf.spine.records import ClockRecord, EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.journal import Journal, Notices
 from flagscale_perf.writer.messages import Message, Trouble
+from flagscale_perf.writer.notify import Notifier
 from tests.fakes import make_step
 
 START = Anchor(1_706_524_200 * NS_PER_S, 0)
@@ -39,7 +40,7 @@ def test_both_clocks_are_recorded_every_minute_and_when_the_wall_clock_was_set(
 ) -> None:
     clocks = Clocks(monkeypatch)
     journal = Journal(pytest.fail, lambda: 7, with_tracebacks=False)
-    notices = Notices(ring, START, journal)
+    notices = Notices(ring, START, journal, Notifier([], "", START))
     for second in (0, 30, 60, 90, 119, 120):
         clocks.mono_ns = second * NS_PER_S
         notices.look()
@@ -65,7 +66,7 @@ def test_lost_records_are_printed_once_and_recorded_as_they_double(
     Clocks(monkeypatch)
     sent: list[Message] = []
     journal = Journal(sent.append, lambda: 0, with_tracebacks=False)
-    notices = Notices(ring, START, journal)
+    notices = Notices(ring, START, journal, Notifier([], "", START))
     counts = []
     for iteration in range(1, 10):  # two of them have room
         ring.put(make_step(iteration))

@@ -12,7 +12,17 @@ from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord
-from tests.rpc_sessions import FACTS, MS, REQUIREMENT_LOG, US, llama_calls, make_call, split, write_run
+from tests.rpc_sessions import (
+    FACTS,
+    MS,
+    REQUIREMENT_LOG,
+    SECOND,
+    US,
+    llama_calls,
+    make_call,
+    split,
+    write_run,
+)
 
 SMALL = {"sent_bytes": 1000, "received_bytes": 1000, "queue_ns": 0, "server_ns": 0}
 QUIET = SMALL | dict.fromkeys(("serialize_ns", "send_ns", "wait_ns", "receive_ns", "deserialize_ns"), 0)
@@ -200,7 +210,10 @@ def test_nothing_is_promised_where_costs_do_not_explain_the_calls(tmp_path) -> N
 def test_an_interval_holds_what_the_change_gains(tmp_path) -> None:
     """Calls of a size take 0.8 to 1.3 times what bytes cost; half of the bytes, half of that."""
     calls = [
-        call._replace(serialize_ns=round(call.serialize_ns * (0.8 + 0.1 * (n % 6))))
+        call._replace(
+            start_ns=call.start_ns + n * 60 * SECOND,
+            serialize_ns=round(call.serialize_ns * (0.8 + 0.1 * (n % 6))),
+        )
         for n in range(6)
         for call in llama_calls(first=1 + n * 98)
     ]

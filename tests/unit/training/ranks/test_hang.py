@@ -127,6 +127,17 @@ def test_a_rank_of_which_nothing_comes_is_named_after_a_while() -> None:
     )
 
 
+def test_a_writer_that_takes_over_tells_the_end_and_not_the_beginning_again() -> None:
+    first, second = Watched(doing(0), LOADER), Watched(doing(0), LOADER)
+    first.steps(5, 0.5)
+    for each in [*map(make_step, range(1, 6)), *first.look(62)]:
+        second.watch.replay(each)
+    assert second.look(62) == [] == second.asked
+    second.watch.step(make_step(42))
+    (over,) = second.look(1)
+    assert over.state == "ends"
+
+
 def test_somebody_asks() -> None:
     watched = Watched(doing(0, "eval", phase=None), LOADER)
     watched.watch.stacks()

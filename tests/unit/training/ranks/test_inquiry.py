@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.stacks import Stacks
 from flagscale_perf.training.ranks.inquiry import Inquiry, doing_of
+from flagscale_perf.training.stacks import Stacks
 from tests.fakes import make_identity
 from tests.members import wait_for
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.spine import stacks
+from flagscale_perf.training import stacks
 from tests.members import wait_for
 
 

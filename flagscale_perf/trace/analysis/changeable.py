@@ -1,0 +1,309 @@
+"""A queue's run as the engine that predicts changes of it takes it: more storage units, more producers, how
+far these may be ahead, and any function or operation faster or slower.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from flagscale_perf.analysis.compare.compare import NOISE
+from flagscale_perf.analysis.fit import non_negative
+from flagscale_perf.analysis.flows import Made, Outcomes, Place
+from flagscale_perf.analysis.predictions import (
+    Change,
+    Check,
+    Doubt,
+    MissingRecordError,
+    Offer,
+    Prediction,
+    offered,
+)
+from flagscale_perf.analysis.replays import Engine, Predicts, engine
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.timeline import Drawn
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.analysis.flow import BETWEEN, GET, PUT, Ask, QueueFlow, flow_of
+from flagscale_perf.trace.analysis.source import read_traces
+from flagscale_perf.trace.records import OperationRecord, WaitRecord
+
+UNITS, PRODUCERS, CAPACITY = "units", "producers", "capacity"
+_ALONE = 1.5  # pieces of a producer for each step; with fewer, more producers share each piece
+_FIRST = 3  # operations of fewer sizes tell no cost of a byte
+
+
+def _more(value: str) -> str | None:
+    return f"+{int(value[1:])}" if value[:1] == "+" and value[1:].isdecimal() and int(value[1:]) else None
+
+
+def _times(value: str) -> str | None:
+    return f"x{int(value[1:])}" if value[:1] == "x" and value[1:].isdecimal() and int(value[1:]) else None
+
+
+CHECKS: Mapping[str, Check] = {
+    UNITS: ("B", _more, "=+N: so many storage units more"),
+    PRODUCERS: ("B", _times, "=xN, such as x2: twice as many processes"),
+    CAPACITY: ("B", _more, "=+N: so many steps more that producers may be ahead"),
+}
+
+
+class _Moved(NamedTuple):
+    """A put or get: bytes, and the time of the storage units."""
+
+    size_bytes: int
+    unit_ns: int
+
+
+_NO_DOUBT, _NONE = Doubt(), dict[str, Mapping[int, float]]()
+
+
+class ChangeableQueue:
+    """One run of a queue, which predicts itself.
+
+    Attributes:
+        checks: what may be changed besides durations.
+        of, perfect: what a prediction is of, and its ceiling.
+    """
+
+    checks: Mapping[str, Check] | None = CHECKS
+    of, perfect = "step of the last consumer", "it never waited for samples"
+
+    def __init__(self, session: Session) -> None:
+        """Reads it."""
+        traces = read_traces(session)
+        self._moved: dict[tuple[str, int], _Moved] = {}
+        asks = [] if session.logs else [*self._read(session)]
+        self._known = None if traces.transfers is None else flow_of(traces.transfers, asks)
+        sums = traces.sums.operations.values()
+        self._units = len({unit for one in sums for unit in (*one.units, *one.waits)})
+        self._rates: dict[str, Mapping[str, float]] = {}
+
+    def _read(self, session: Session) -> Iterator[Ask]:
+        since: dict[str, int] = {}
+        for record in session.records():
+            if not isinstance(record, OperationRecord | WaitRecord):
+                continue
+            process = session.course.label(record.process)
+            if isinstance(record, WaitRecord):
+                since.setdefault(process, record.start_ns)
+                if record.rows and not record.error:
+                    yield Ask(process, since.pop(process), record.start_ns + record.total_ns)
+            elif record.unit_ns is not None and record.size_bytes is not None:
+                self._moved[process, record.start_ns] = _Moved(record.size_bytes, record.unit_ns)
+
+    @property
+    def phases(self) -> Mapping[str, tuple[int, ...]]:
+        """Functions, else processes by what they are; puts, gets, and what is between calls."""
+        return self._flow().phases
+
+    def _flow(self) -> QueueFlow:
+        if self._known is None:
+            raise MissingRecordError(
+                "what if",
+                "who waits for whom: each process's puts, gets and requests, with the samples they are about",
+                "TQ_TRACE_ENABLED=1 TQ_TRACE_DETAIL_ENABLED=1 with the run, then give its run file",
+            )
+        return self._known
+
+    def replays(self) -> ChangeableQueue:
+        """Itself. Raises MissingRecordError where nothing can be replayed."""
+        self._flow()
+        return self
+
+    def predict(
+        self,
+        changes: Sequence[Change],
+        doubt: Doubt = _NO_DOUBT,
+        beside: Sequence[Predicts] = (),
+        operators: Mapping[str, Mapping[int, float]] = _NONE,
+    ) -> Prediction:
+        """The mean step after these changes. Raises MissingRecordError, PerfError for what is impossible."""
+        del operators
+        found, known = engine(), self._flow()
+        if found is None or beside:
+            raise PerfError(
+                "--beside is of a training" if beside else "the room `whatif` is not installed here"
+            )
+        made = [found.made_of(known.flow)]
+        for change in changes:
+            if change.name not in CHECKS:
+                made = [found.resized(known.flow, one, change, self.phases) for one in made]
+        # those that only change times come before the one that moves stretches to other lanes
+        for name, ways in (
+            (UNITS, self._more_units),
+            (CAPACITY, self._further),
+            (PRODUCERS, self._producers),
+        ):
+            for change in changes:
+                if change.name == name:
+                    made = [after for one in made for after in ways(one, change)]
+        prediction = found.predict(
+            known.flow, changes, Outcomes(made[0], made[1:], self._perfect(made[0])), doubt
+        )
+        self._rates[prediction.text] = self._rates_of(found, made[0])
+        return prediction
+
+    def _more_units(self, made: Made, change: Change) -> list[Made]:
+        """Each unit has a smaller part of the bytes. What it takes besides may stay, or shrink, too."""
+        sizes = {moved.size_bytes for moved in self._moved.values()}
+        if not self._units or len(sizes) < _FIRST:
+            raise MissingRecordError(
+                change.text,
+                f"puts and gets of {_FIRST} sizes with their units' times; there are {len(sizes)}",
+                "TQ_TRACE_DETAIL_ENABLED=1 with the run",
+            )
+        every = [one for one in self._moved.values() if one.unit_ns]
+        _, byte_ns = non_negative(
+            [(1.0, float(one.size_bytes)) for one in every],
+            [float(one.unit_ns) for one in every],
+            [1 / one.unit_ns**2 for one in every],
+        )
+        less = 1 - self._units / (self._units + int(change.value))
+        ways: list[Callable[[_Moved], float]] = [
+            lambda one: min(one.unit_ns, byte_ns * one.size_bytes) * less,
+            lambda one: 0.0,
+            lambda one: one.unit_ns * less,
+        ]
+        return [self._shorter(made, way) for way in ways]
+
+    def _shorter(self, made: Made, saved_ns: Callable[[_Moved], float]) -> Made:
+        lags_ns = [[*own] for own in made.lags_ns]
+        for (lane, at), key in self._flow().moved.items():
+            if (one := self._moved.get(key)) is not None:
+                lags_ns[lane][at] = max(0.0, lags_ns[lane][at] - saved_ns(one))
+        return made._replace(lags_ns=lags_ns)
+
+    def _further(self, made: Made, change: Change) -> list[Made]:
+        """Producers that waited for a step wait for an earlier one."""
+        known, by = self._flow(), int(change.value)
+        if not known.rooms:
+            raise PerfError(f"{change.text!r}: the producers of this run wait for no step")
+        after = [[*own] for own in made.after]
+        for (lane, at), step in known.rooms.items():
+            others = [place for place in after[lane][at] if place != made.units[step]]
+            after[lane][at] = (*others, made.units[step - by]) if step >= by else tuple(others)
+        return [made._replace(after=after)]
+
+    def _producers(self, made: Made, change: Change) -> list[Made]:
+        """Pieces in turns by so many processes where each makes several a step; else they share each piece,
+        and how much sooner that is done is not sure.
+        """
+        known, times = self._flow(), int(change.value[1:])
+        pieces = sum(map(len, known.makers.values())) / max(1, len(known.makers))
+        if known.rooms and pieces < _ALONE * len(known.flow.units):
+            return [self._faster(made, factor) for factor in (1 / times, 1.0)]
+        return [_in_turns(made, known.makers, times)]
+
+    def _faster(self, made: Made, factor: float) -> Made:
+        known = self._flow()
+        others = {number for name in (BETWEEN, GET, PUT) for number in known.phases[name]}
+        lags_ns = [
+            [
+                lag * factor if lane in known.makers and one.phase not in others else lag
+                for one, lag in zip(known.flow.lanes[lane], own, strict=True)
+            ]
+            for lane, own in enumerate(made.lags_ns)
+        ]
+        return made._replace(lags_ns=lags_ns)
+
+    def _perfect(self, made: Made) -> Made:
+        """The last consumer's processes wait for nothing."""
+        users, lanes = {*self._flow().users}, self._flow().flow.lanes
+        waits = self.phases[BETWEEN]
+        lags_ns = [
+            [
+                0.0 if lane in users and one.phase in waits else lag
+                for one, lag in zip(lanes[lane], own, strict=True)
+            ]
+            if lane in users
+            else own
+            for lane, own in enumerate(made.lags_ns)
+        ]
+        after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
+        return made._replace(lags_ns=lags_ns, after=after)
+
+    def _rates_of(self, found: Engine, made: Made) -> Mapping[str, float]:
+        """Shares of waiting, and the steps that samples wait in the queue, by the replay."""
+        known, ends = self._flow(), found.ends_of(made)
+        steps = sorted(ends[lane][at] for lane, at in made.units)
+        ages, waited, whole = list[int](), 0.0, 0.0
+        for lane in known.users:
+            own, before = ends[lane], made.begins_ns[lane]
+            whole += own[-1] - before
+            for at, after in enumerate(made.after[lane]):
+                if after:
+                    waited += own[at] - max(own[at - 1] if at else before, before)
+                    came = min(ends[other][number] for other, number in after)
+                    ages.append(bisect_right(steps, own[at]) - bisect_right(steps, came))
+        found_rates = {"consumer waits, %": 100 * waited / whole} if whole else {}
+        return {**found_rates, **({"age, steps": sum(ages) / len(ages)} if ages else {})}
+
+    def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
+        """Nothing: only steps of a training are drawn."""
+        raise PerfError(f"--trace draws steps of a training, and none with {changes[0].text!r}")
+
+    def drift(self) -> tuple[float, str]:
+        """What `compare` assumes between two runs."""
+        return NOISE, "assumed for runs on a machine that others use, too"
+
+    def usual_ns(self, text: str) -> float:
+        """The mean step of the last consumer."""
+        del text
+        flow = self._flow().flow
+        ends = [flow.lanes[lane][at].end_ns for lane, at in flow.units]
+        return (max(ends) - min(ends)) / max(1, len(ends) - 1)
+
+    def flag_of(self, change: Change) -> str:
+        """TransferQueue's own option for that change; "" where there is none."""
+        return "num_data_storage_units" if change.name == UNITS else ""
+
+    def missing(self, change: Change) -> str | None:
+        """The record without which the change has no answer; None where there are all."""
+        try:
+            self.predict([change])
+        except MissingRecordError as error:
+            return error.record
+        return None
+
+    def rates(self, prediction: Prediction) -> Mapping[str, float]:
+        """For how much of its time the last consumer waits, and how old its samples are."""
+        return self._rates.get(prediction.text, {})
+
+    def best(self, doubt: Doubt) -> Sequence[Offer]:
+        """The changes that gain the most, the best first."""
+        tried = [Change(UNITS, "=", "+1", "", "B"), Change(PRODUCERS, "=", "x2", "", "B")]
+        tried.append(Change(CAPACITY, "=", "+1", "", "B"))
+        tried += [Change(name, "*=", "0.5", "", "A") for name in self.phases]
+        found = [one for change in tried if (one := self._tried(change, doubt)) is not None and one.gain > 0]
+        return sorted(found, key=lambda one: -one.gain)[:10]
+
+    def _tried(self, change: Change, doubt: Doubt) -> Offer | None:
+        try:
+            return offered(self.predict([change], doubt), self.flag_of(change))
+        except PerfError:  # what has no answer here is no advice
+            return None
+
+
+def _in_turns(made: Made, makers: Mapping[int, Sequence[int]], times: int) -> Made:
+    """The pieces of each maker's lane by so many lanes in turns, which all begin when it began."""
+    begins_ns, lags_ns, after = [*made.begins_ns], [*made.lags_ns], [*made.after]
+    places: dict[Place, Place] = {}
+    for lane, pieces in makers.items():
+        own_lags, own_after = made.lags_ns[lane], made.after[lane]
+        lanes = [lane, *range(len(begins_ns), len(begins_ns) + times - 1)]
+        begins_ns += [made.begins_ns[lane]] * (times - 1)
+        new_lags: list[list[float]] = [[] for _ in lanes]
+        new_after: list[list[tuple[Place, ...]]] = [[] for _ in lanes]
+        bounds = [0, *pieces[1:], len(own_lags)]
+        for turn, (first, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            who = turn % times
+            for at in range(first, end):
+                places[lane, at] = lanes[who], len(new_lags[who])
+                new_lags[who].append(own_lags[at])
+                new_after[who].append(own_after[at])
+        lags_ns[lane], after[lane] = new_lags[0], new_after[0]
+        lags_ns += new_lags[1:]
+        after += new_after[1:]
+    moved = [[tuple(places.get(place, place) for place in each) for each in own] for own in after]
+    return Made(begins_ns, lags_ns, moved, [places.get(place, place) for place in made.units])
