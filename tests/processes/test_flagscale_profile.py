@@ -64,7 +64,7 @@ def test_steps_of_a_live_training_are_profiled_on_request(tmp_path: Path) -> Non
         "perf",
         "--exit-signal-handler",
     ]
-    training = fs.workers(2, *fs.launched(fs.train_gpt(), *fs.SMALL, *words, "perf"))
+    training = fs.workers(2, *fs.launched(fs.train_gpt(), *fs.SMALL, *words))
     process = fs.start(["sh", "-c", 'exec "$@" > output 2>&1', "sh", *training], tmp_path)
     perf = tmp_path / "perf"
     fs.wait_until(lambda: perf.is_dir() and len(fs.records(perf)) > 5, "steps")

@@ -163,14 +163,18 @@ def held_up_by(ranks: Iterable[DoingRecord], silent: Sequence[int] = ()) -> list
     another rank has.
     """
     found = list(ranks)
-    begun: dict[str, int] = defaultdict(int)
-    for each in found:
-        for one in each.collectives:
-            begun[one["group"]] = max(begun[one["group"]], one["begun"])
-    behind = [each for each in found if any(one["begun"] < begun[one["group"]] for one in each.collectives)]
+    behind = _behind(found)
     at_work = [each for each in found if not waits(each)]
     late = [each for each in at_work if each in behind] or at_work or ([] if silent else behind)
     return late if silent or len(late) < len(found) or len(found) == 1 else []
+
+
+def _behind(ranks: Sequence[DoingRecord]) -> list[DoingRecord]:
+    begun: dict[str, int] = defaultdict(int)
+    for each in ranks:
+        for one in each.collectives:
+            begun[one["group"]] = max(begun[one["group"]], one["begun"])
+    return [each for each in ranks if any(one["begun"] < begun[one["group"]] for one in each.collectives)]
 
 
 def waits(one: DoingRecord) -> bool:
