@@ -160,7 +160,7 @@ format: $(TEST) ## maintain: put every file into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-release: ## maintain: build and check all that a release needs, into dist/; uploads nothing
+release: ## maintain: build and check a release, into dist/
 	@scripts/release "$(PYTHON)"
 
 lock: ## maintain: requirements/lock from requirements/*.txt

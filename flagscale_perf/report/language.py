@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, TypeVar
@@ -121,7 +121,7 @@ def _of_findings(value: Findings) -> Findings:
     )
 
 
-def _of_list(value: Sequence[Any]) -> Any:
+def _of_list(value: Any) -> Any:
     is_cell = isinstance(value, tuple) and any(isinstance(part, Quantity) for part in value)
     return _cell(value) if is_cell else [_of_block(each) for each in value]
 

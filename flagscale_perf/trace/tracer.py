@@ -289,8 +289,8 @@ class Tracer(Side):
         """Weight of a sampled operation; 0 if it is not kept."""
         if error is not None or operation.total_ns >= self._slow_ns:
             return ONE
-        is_kept = self._sampling.keeps("" if batch is None else trace_id_of(batch), *place)
-        return self._sampling.weight_milli if is_kept else 0
+        trace_id = "" if batch is None else trace_id_of(batch)
+        return self._sampling.weight_milli if self._sampling.keeps(trace_id, *place) else 0
 
     def _end_clear(self, clear: Clear, total_ns: int, error: BaseException | None) -> None:
         is_partition, call = int(clear.partition is not None), clear.call
@@ -393,9 +393,8 @@ def _begin_in_child() -> None:
     """Restarts in a forked child: the writer does not know the parent's numbers and names here."""
     if active is not None:
         active.begin()
-    CALL.set(None)
-    OPERATION.set(None)
-    CLEAR.set(None)
+    for current in (CALL, OPERATION, CLEAR):
+        current.set(None)
 
 
 os.register_at_fork(after_in_child=_begin_in_child)

@@ -146,15 +146,12 @@ def _as_peers(
         if own_turns is None:
             continue
         beside = [
-            (np.array(found.members[other.column]), sums(lags[other], theirs), other)
+            (other, np.array(found.members[other.column]), sums(lags[other], theirs))
             for other, theirs in turns.items()
             if other.stage == lane.stage and theirs is not None and len(theirs) == len(own_turns)
         ]
-        replicas = np.concatenate([each[0] for each in beside]) // layout.tensor_parallel
-        table = np.concatenate([each[1] for each in beside], axis=1)
-        are_changed = np.concatenate(
-            [np.isin(np.arange(len(each[0])), places.get(each[2], [])) for each in beside]
-        )
+        replicas, table, are_changed = _stacked(beside, places)
+        replicas //= layout.tensor_parallel
         for place in own.tolist():
             group = found.members[lane.column][place] // layout.tensor_parallel
             others = ~are_changed if not are_changed.all() else replicas != group
@@ -168,6 +165,17 @@ def _as_peers(
             wanted.append((lane, own_turns, np.array([place]), usual_ns))
     for lane, own_turns, place, usual_ns in wanted:
         put(lags[lane], own_turns, place, usual_ns[:, None])
+
+
+def _stacked(
+    beside: Sequence[tuple[Lane, npt.NDArray[np.int64], Times]], places: Mapping[Lane, Places]
+) -> tuple[npt.NDArray[np.int64], Times, npt.NDArray[np.bool_]]:
+    """Replicas of several lanes side by side: their numbers, their turns, and whether they are changed."""
+    return (
+        np.concatenate([numbers for _, numbers, _ in beside]),
+        np.concatenate([turns for _, _, turns in beside], axis=1),
+        np.concatenate([np.isin(np.arange(len(each)), places.get(lane, [])) for lane, each, _ in beside]),
+    )
 
 
 def _no_peers(rank: int, change: Change) -> MissingRecordError:

@@ -245,14 +245,21 @@ def groups_of(layout: Layout, one: Meeting, arrangement: Arrangement) -> Iterato
         yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {})
     if one.name in (layout.agreement, layout.embeddings):
         yield Group(lanes, places, count, {})
-        last = [lane for lane in lanes if lane.stage == len(arrangement.ranks) - 1]
-        if one.name == layout.agreement and 0 < len(last) < len(lanes) and count > 1:
-            # behind it the last stage averages the loss over replicas, which no mark of its own tells
-            yield Group(lanes, places, count, {}, leaving=[lane for lane in lanes if lane not in last])
-            yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {}, leaving=last)
+        if one.name == layout.agreement and count > 1:
+            yield from _averaging(lanes, places, count, len(arrangement.ranks) - 1)
     elif width > 1:
         yield Group(lanes, {lane: at % width for lane, at in places.items()}, width, {})
         yield Group(lanes, {lane: at // width for lane, at in places.items()}, -(-count // width), {})
+
+
+def _averaging(
+    lanes: Sequence[Lane], places: Mapping[Lane, npt.NDArray[np.intp]], count: int, last_stage: int
+) -> Iterator[Group]:
+    """Behind the agreement the last stage averages the loss over replicas, which no mark of its own tells."""
+    last = [lane for lane in lanes if lane.stage == last_stage]
+    if 0 < len(last) < len(lanes):
+        yield Group(lanes, places, count, {}, leaving=[lane for lane in lanes if lane not in last])
+        yield Group(lanes, {lane: at * 0 for lane, at in places.items()}, 1, {}, leaving=last)
 
 
 def _may_meet(layout: Layout, one: Meeting, lane: Lane) -> bool:

@@ -73,24 +73,30 @@ def target_of(layout: Layout, was: Target, changes: Sequence[Change]) -> Target:
     batches, replicas = _batches(layout, was, asked)
     was_even = was.shape.chunks == 1 or was.shape.group == was.shape.stages
     group = min(batches, stages if was_even else was.shape.group) if chunks > 1 else 1
-    if chunks > 1:
-        if stages == 1:
-            raise PerfError(f"v={chunks}: without a pipeline nothing is interleaved; give pp=2 or more")
-        if 0 < batches % group < stages or batches < stages:
-            raise PerfError(
-                f"m={batches}: an interleaved schedule of {stages} stages takes a multiple of {stages}"
-                " micro-batches"
-            )
+    shape = Shape(stages, batches, chunks, group)
+    _check(shape, replicas)
+    overlaps = chunks > 1 and (was.overlaps or was.shape.chunks == 1)  # as Megatron does by default
+    made = Target(shape, replicas, overlaps)
+    same = (stages, chunks) == (was.shape.stages, was.shape.chunks) and LAYERS not in asked
+    return made._replace(layers=was.layers if same else _layers(was, made, asked))
+
+
+def _check(shape: Shape, replicas: int) -> None:
+    """Raises PerfError for a pipeline that cannot be, or is too large to be replayed."""
+    stages, batches, chunks, group = shape
+    if chunks > 1 and stages == 1:
+        raise PerfError(f"v={chunks}: without a pipeline nothing is interleaved; give pp=2 or more")
+    if chunks > 1 and (0 < batches % group < stages or batches < stages):
+        raise PerfError(
+            f"m={batches}: an interleaved schedule of {stages} stages takes a multiple of {stages}"
+            " micro-batches"
+        )
     passes = 2 * stages * chunks * batches
     if passes > MOST_PASSES or passes * replicas > MOST_OF_ALL:
         raise PerfError(
             f"{batches} micro-batches on {stages} stages of {replicas} ranks: a step of {passes * replicas:,}"
             f" passes is not replayed; at most {MOST_PASSES:,} of a replica, and {MOST_OF_ALL:,} in all"
         )
-    overlaps = chunks > 1 and (was.overlaps or was.shape.chunks == 1)  # as Megatron does by default
-    made = Target(Shape(stages, batches, chunks, group), replicas, overlaps)
-    same = (stages, chunks) == (was.shape.stages, was.shape.chunks) and LAYERS not in asked
-    return made._replace(layers=was.layers if same else _layers(was, made, asked))
 
 
 def _chunks(asked: Mapping[str, str], recorded: int) -> int:

@@ -49,7 +49,7 @@ TYPED = {
     "torchrun --max-restarts": "tests/processes/test_flagscale_restart.py::"
     "test_a_restarted_job_leaves_two_sessions_that_fit_together",
     "flagscale-perf capture RUN --steps 20": "tests/processes/test_flagscale_capture.py::"
-    "test_a_live_run_is_asked_for_three_steps_more",
+    "test_a_live_run_is_asked_for_more_steps",
     "make demo-trace": "tests/trace/test_example.py::test_the_demo_shows_and_exports_it",
     "make demo-job": "tests/trace/test_job.py::test_one_command_leaves_report_page_and_trace",
 }

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 import flagscale_perf
-from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, PERFETTO, RPC, SERVE, TABLES, TRACE
+from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, PERFETTO, RPC, SERVE, STACKS, TABLES, TRACE
 from tests.wheel import build_wheel
 
 REPO = Path(__file__).parents[2]
 # Of environments of their own, which may have other versions of what the others have, too.
 APART = {"trace", "verl", "vllm", "fleet"}
 NOT_PINNED = {
+    "py-spy",  # a tool of the user's own; a stub stands in for it
     "wandb",  # only ever used through the host's own run; a test stands in for it
     "tomli",  # of Python 3.10 alone, which no environment of ours has
     "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
@@ -75,9 +76,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
 def wanted_of_pip() -> list[str]:
     """What the metadata of the wheel must say: every part of the table that `doctor` shows, and `dev`."""
     always = [part.wanted for part in PARTS if part.extra is None]
-    megatron, serve, rpc, trace, perfetto, tables = (
+    megatron, serve, rpc, trace, perfetto, stacks, tables = (
         [part.wanted for part in PARTS if part.extra == extra]
-        for extra in (MEGATRON, SERVE, RPC, TRACE, PERFETTO, TABLES)
+        for extra in (MEGATRON, SERVE, RPC, TRACE, PERFETTO, STACKS, TABLES)
     )
     extras = {
         MEGATRON: megatron,
@@ -85,9 +86,10 @@ def wanted_of_pip() -> list[str]:
         RPC: rpc,
         TRACE: trace,
         PERFETTO: perfetto,
+        STACKS: stacks,
         TABLES: tables,
         ALL: [
-            *(megatron + serve + rpc + trace + perfetto + tables),
+            *(megatron + serve + rpc + trace + perfetto + stacks + tables),
             *(part.wanted for part in PARTS if part.extra == ALL),
         ],
         "dev": [*tables, "hypothesis", "mypy", "pandas", "pytest", "ruff"],

@@ -167,10 +167,13 @@ class Division:
         if not points:
             return None
         ratio = sum(each.load.flops for each in points) / sum(each.load.usual_flops for each in points)
-        longer_ns = sum(point.longer_ns for point in points)
         if phase not in COMPUTING:
             is_equal = abs(ratio - 1) <= EQUAL.value and not any(each.of_passes_ns for each in points)
             return Part(0.0, 0.0, 0.0, ratio, None) if is_equal else None
+        return self._part_of_work(place, points, ratio)
+
+    def _part_of_work(self, place: Place, points: Sequence[_Point], ratio: float) -> Part | None:
+        longer_ns = sum(point.longer_ns for point in points)
         of_passes_ns = sum(point.of_passes_ns for point in points)
         flops = sum(point.load.more_flops * point.load.usual_passes for point in points)
         speed = self._speed_of(place)
@@ -202,8 +205,10 @@ class Division:
             _busiest(at, step) for at, step in enumerate(self._book.steps) if step.loads and not step.others
         ]
         whole = sum(each.more for each in most)
-        if 2 * len(most) <= self._steps or not whole:
-            return
+        if 2 * len(most) > self._steps and whole:
+            yield from self._inside(most, whole)
+
+    def _inside(self, most: Sequence[_Busiest], whole: float) -> Iterator[Inside]:
         unit, at = _who(most)
         ratio = mean([each.ratio for each in most])
         flops = sum(each.flops for each in most)
