@@ -26,7 +26,7 @@ from flagscale_perf.store.run_file import Position, RunFile
 from tests.every_instrument import WRITERS
 from tests.unit.store.test_kept import RECORDED, report
 
-SEGMENT_BYTES = 1 << 16
+SEGMENT_BYTES = 3 << 15  # more than is read at once, so that the first one has several chunks
 SIZE_BYTES = 20 * SEGMENT_BYTES
 
 
