@@ -310,6 +310,7 @@ class TrainingHooks:
 
     @_guarded
     def _finish(self) -> None:
+        self.profile_on_request(None)  # what it is made by knows the host's model
         self._monitor.finish(monotonic_ns())
 
     @_guarded

@@ -36,6 +36,9 @@ class ToyFold:
         self._numbers: list[int] = []
         self._notes: list[str] = []
 
+    def meet(self, source: Any) -> None:
+        """Nothing is asked."""
+
     def take(self, records: Sequence[Any]) -> list[ToySum]:
         sums = []
         for record in records:

@@ -116,7 +116,7 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
 def find_part(module: str | None) -> Part | None:
     """The part that a module belongs to, such as `ImportError.name` says it; None for anything else."""
     top = (module or "").partition(".")[0]
-    return next((part for part in PARTS if part.module == top), None)
+    return next((part for part in PARTS if top and part.module == top), None)
 
 
 def missing(module: str, error: ImportError | OSError, user: str, instead: str = "") -> PerfError:

@@ -219,9 +219,12 @@ def _read(
         figures, points = listing.row(session, lambda: _of_records(session))
     else:
         figures, points = _of_summary(summary)
-    losses = [row[1] for row in points.get("loss", ()) if row[1] is not None]
-    loss = losses[-1] if losses else None
-    return Run(**known, **figures, loss=loss), points if listing.is_drawn else {}
+    return Run(**known, **figures), points if listing.is_drawn else {}
+
+
+def _last_loss(curves: Curves) -> float | None:
+    losses = [row[1] for row in curves.get("loss", ()) if row[1] is not None]
+    return losses[-1] if losses else None
 
 
 def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
@@ -237,6 +240,7 @@ def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
         "first_finding": report.findings[0].title if report.findings else None,
         "skipped_lines": report.reading.skipped,
         "file_remarks": report.reading.remarks,
+        "loss": _last_loss(curves),
     }, {name: curves[name] for name in FIGURES_OF_RUNS if name in curves}
 
 
@@ -259,7 +263,7 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Curves]:
     if settled.get("start_steps"):
         means = means | {name: value for name, value in settled.items() if value is not None}
     rows = found.get("iteration_logs")
-    points = [
+    rows = [
         {_KEY_OF[name]: value for name, value in row.items() if name in _KEY_OF}
         for row in (rows if isinstance(rows, list) else [])
         if isinstance(row, dict)
@@ -274,7 +278,8 @@ def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Curves]:
         "first_finding": None,
         "skipped_lines": None,
         "file_remarks": [],
-    }, curves_of(points)
+        "loss": _last_loss(curves := curves_of(rows)),
+    }, curves
 
 
 def _part(found: Any, name: str) -> dict[str, Any]:
