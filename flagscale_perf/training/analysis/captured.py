@@ -48,7 +48,9 @@ class _Step(NamedTuple):
 
 
 class CapturedFold:
-    """Folds the last window of captured steps; memory grows with the ranks of steps that are not complete."""
+    """Folds the last window of captured steps of which one is complete; memory grows with the ranks of steps
+    that are not.
+    """
 
     def __init__(self, facts: RunFacts) -> None:
         """`facts` of the run."""
@@ -59,6 +61,7 @@ class CapturedFold:
         self._open: dict[int, dict[int, tuple[int, _Work, str]]] = {}  # with messages in short
         self._steps: dict[int, _Step] = {}
         self._links_ns: dict[tuple[int, int], list[int]] = {}
+        self._is_next = False  # a window has begun, and what is known is still of the one before
 
     def node(self, record: NodeRecord) -> None:
         """The places of more ranks."""
@@ -69,7 +72,7 @@ class CapturedFold:
         """The next window."""
         last = min(record.iteration, record.first_iteration + MAX_STEPS - 1)
         self._open = {iteration: {} for iteration in range(record.first_iteration, last + 1)}
-        self._steps, self._links_ns = {}, {}
+        self._is_next = True
 
     def add(self, record: CapturedRecord) -> None:
         """One step of a rank; one that a damaged file has made impossible counts as missing."""
@@ -83,8 +86,9 @@ class CapturedFold:
 
     def result(self) -> CapturedRanks | None:
         """What the window shows; None without a step of two ranks."""
-        for iteration in [number for number, step in self._open.items() if len(step) > 1]:
-            self._reduce(iteration)
+        if not (self._is_next and self._steps):
+            for iteration in [number for number, step in self._open.items() if len(step) > 1]:
+                self._reduce(iteration)
         steps = dict(sorted(self._steps.items()))
         if not steps:
             return None
@@ -111,6 +115,8 @@ class CapturedFold:
         return -(-row * self._ranks // self._rows)
 
     def _reduce(self, iteration: int) -> None:
+        if self._is_next:
+            self._is_next, self._steps, self._links_ns = False, {}, {}
         step = self._open.pop(iteration)
         works: dict[int, list[_Work]] = defaultdict(list)
         for rank, (_, work, _) in step.items():

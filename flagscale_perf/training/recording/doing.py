@@ -63,10 +63,10 @@ def answer(training: Monitored, thread: int, make: MakeProfile | None, question:
 
 
 def _begin_profile(training: Monitored, make: MakeProfile | None, window: tuple[int, int]) -> str:
-    if make is None:
-        return "this host gives no model to the profiler"
     if not training.active:
         return "the monitor is switched off"
+    if make is None:
+        return "this host gives no model to the profiler"
     if training.profile is not None:
         return "another window is profiled, or will be"
     try:
