@@ -296,9 +296,6 @@ class Replayable(Protocol):
     def flag_of(self, change: Change) -> str:
         """The host's own option for that change; "" where there is none."""
 
-    def missing(self, change: Change) -> str | None:
-        """The record without which the change has no answer; None where there are all."""
-
     def rates(self, prediction: Prediction) -> Mapping[str, float]:
         """By name with unit, what the host's integers make of the predicted step: tokens/s, MFU."""
 

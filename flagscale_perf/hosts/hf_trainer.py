@@ -47,7 +47,7 @@ class TrainerLoop:
         self._trainer, self._config = trainer, config
         self._model = trainer.accelerator.unwrap_model(trainer.model)
         self.rehearsing = False
-        self._consumed = self._samples = self._microbatches = 0
+        self._consumed = self._samples = self._tokens = self._microbatches = 0
         self.is_restarting = any("position_ids" in batch for batch in batches)
         shape = _tokens_of(batches[0]).shape if batches and _tokens_of(batches[0]) is not None else None
         self._rows, self._width = (int(shape[0]), int(shape[1])) if shape and len(shape) == 2 else (0, 0)
@@ -146,15 +146,16 @@ class TrainerLoop:
     def loaded(self, batches: list[Any]) -> None:
         """The micro-batches of the next step."""
         self._microbatches = len(batches)
-        self._samples = sum(_rows_of(batch) for batch in batches) * self.data_parallel
+        tokens = [own for batch in batches if (own := _tokens_of(batch)) is not None]
+        self._samples = sum(int(own.shape[0]) for own in tokens) * self.data_parallel
+        self._tokens = sum(int(own.numel()) for own in tokens) * self.data_parallel
 
     def numbers(self, result: Any) -> StepNumbers:
         """Of the step that has just ended; `result` is not looked at. All ranks count as having as much."""
         self._consumed += self._samples
         skipped = self._trainer.accelerator.optimizer_step_was_skipped
-        tokens = self._samples * self._width
         count = self._trainer.state.global_step
-        return StepNumbers(count, not skipped, self._samples, tokens, self._microbatches)
+        return StepNumbers(count, not skipped, self._samples, self._tokens, self._microbatches)
 
     def skipped_samples(self) -> int:
         """Those of a step."""
@@ -174,13 +175,8 @@ def _tokens_of(batch: Any) -> Any:
     return batch.get("input_ids") if hasattr(batch, "get") else None
 
 
-def _rows_of(batch: Any) -> int:
-    tokens = _tokens_of(batch)
-    return 0 if tokens is None else int(tokens.shape[0])
-
-
 class TrainerHost:
-    """What is wrapped of the Trainer's module, and the training that is under way.
+    """The training that is under way. Of the Trainer's module only `train` is wrapped all the time.
 
     Args:
         is_on: whether the monitor is asked for; called when a training begins, may end the process for a
@@ -190,31 +186,35 @@ class TrainerHost:
     def __init__(self, hooks: TrainingHooks, patches: Patches, is_on: Callable[[], PerfConfig]) -> None:
         self._hooks, self._patches, self._is_on = hooks, patches, is_on
         self._in_training = Patches()
+        self._module: ModuleType
         self._trainer: Any = None
         self._config: PerfConfig
         self._loop: TrainerLoop | None = None
         self._counter: RankCounter | None = None
 
     def patch(self, module: ModuleType) -> None:
-        """Wraps what a training calls. A Trainer without one of these is left alone."""
-        trainer, handler = module.Trainer, module.CallbackHandler
-        if not all(hasattr(trainer, name) for name in POINTS) or not hasattr(handler, "on_step_end"):
-            return
-        hooks = self._hooks
-        hooks.time_mark = time_mark
+        """Wraps the beginning of a training. A Trainer without what is called in one is left alone."""
+        is_known = all(hasattr(module.Trainer, name) for name in POINTS)
+        if is_known and hasattr(module.CallbackHandler, "on_step_end"):
+            self._module = module
+            self._hooks.time_mark = time_mark
+            self._patches.wrap(module.Trainer, {"train": self._train})
+
+    def _patch_training(self) -> None:
+        """Wraps what a training calls, until it ends."""
+        module, hooks, patches = self._module, self._hooks, self._in_training
         optimizer = phase_timer(hooks, "optimizer")
         wrappers: dict[str, Wrapper] = {
-            "train": self._train,
             "get_batch_samples": self._get_batch_samples,
             "compute_loss": functools.partial(phased, hooks=hooks, name="forward-compute"),
             "evaluate": functools.partial(paused, hooks=hooks, kind="eval"),
             "_save_checkpoint": functools.partial(paused, hooks=hooks, kind="checkpoint"),
         }
-        self._patches.wrap(trainer, wrappers)
+        patches.wrap(module.Trainer, wrappers)
         backward: Wrapper = functools.partial(phased, hooks=hooks, name="backward-compute")
-        self._patches.wrap(getattr(module, "Accelerator", None), {"backward": backward})
-        self._patches.wrap(
-            handler,
+        patches.wrap(getattr(module, "Accelerator", None), {"backward": backward})
+        patches.wrap(
+            module.CallbackHandler,
             {
                 "on_pre_optimizer_step": lambda original: _then(original, optimizer.start),
                 "on_optimizer_step": lambda original: _first(original, optimizer.stop),
@@ -233,6 +233,7 @@ class TrainerHost:
             if not self._config.enable_perf_monitor:
                 return original(trainer, *args, **kwargs)
             self._trainer = trainer
+            self._hooks.attach(self._patch_training)
             try:
                 return run(trainer, *args, **kwargs)
             finally:

@@ -21,7 +21,6 @@ from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
 from flagscale_perf.report.format import shown
 
 ENGLISH, CHINESE = "en", "zh"
-LANGUAGES = (ENGLISH, CHINESE)
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
 _HOLE = re.compile(r"\{\d+\}")
 _JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one

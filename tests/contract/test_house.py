@@ -24,6 +24,7 @@ CONTRACT_DATA = (
 )
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
+    "analysis/changeable.py": "tests/unit/rpc/analysis/test_changeable.py",
     "analysis/flows.py": "tests/unit/whatif/test_flows.py",
     "cli/asking.py": "tests/unit/cli/test_capture.py",
     "analysis/live.py": "tests/unit/trace/analysis/test_live.py",

@@ -76,6 +76,8 @@ def test_samples_of_varied_lengths_on_two_ranks(tmp_path: Path) -> None:
     found = train(tmp_path, *TORCHRUN, *LAUNCH, str(SCRIPT), "--varied", **ON)
     run = open_run(found.records)
     assert sum(step.rank_tokens for step in steps_of(run)) == found.told["tokens"]
+    assert sum(step.tokens for step in steps_of(run)) == 2 * found.told["tokens"]
+    assert len({step.tokens for step in steps_of(run)}) > 1
     assert {step.samples for step in steps_of(run)} == {8}
     assert "work of other ranks' as rank 0's" in found.output
     report = run.report()

@@ -4,27 +4,23 @@ way for them, and any stage longer or shorter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from flagscale_perf.analysis.compare.compare import NOISE
-from flagscale_perf.analysis.flows import Made, Outcomes
+from flagscale_perf.analysis.changeable import ChangeableFlow
+from flagscale_perf.analysis.flows import Flow, Made, Outcomes
 from flagscale_perf.analysis.predictions import (
     Change,
     Check,
-    Doubt,
     MissingRecordError,
-    Offer,
     Prediction,
     factor_of,
-    offered,
 )
-from flagscale_perf.analysis.replays import Engine, Predicts, engine
+from flagscale_perf.analysis.replays import Engine
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.timeline import Drawn
 from flagscale_perf.rpc.analysis.columns import calls_in
 from flagscale_perf.rpc.analysis.costs import SHARED_COPIES, SMALL_BYTES, CallCost, Costs
-from flagscale_perf.rpc.analysis.flow import PHASES, CallsFlow, flow_of
+from flagscale_perf.rpc.analysis.flow import PHASES, flow_of
 from flagscale_perf.rpc.analysis.report import read_calls
 from flagscale_perf.rpc.analysis.source import open_source
 from flagscale_perf.rpc.records import CallRecord
@@ -43,18 +39,9 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-_NO_DOUBT, _NONE = Doubt(), dict[str, Mapping[int, float]]()
+class ChangeableCalls(ChangeableFlow):
+    """One session of calls, which predicts itself."""
 
-
-class ChangeableCalls:
-    """One session of calls, which predicts itself.
-
-    Attributes:
-        phases, checks: what may be changed.
-        of, perfect: what a prediction is of, and its ceiling.
-    """
-
-    phases: Mapping[str, tuple[int, ...]] = PHASES
     checks: Mapping[str, Check] | None = CHECKS
     of, perfect = "session of the same work", "calls were carried in no time"
 
@@ -72,35 +59,23 @@ class ChangeableCalls:
         )
         self._known = flow_of(calls, starts, whole)
 
-    def replays(self) -> ChangeableCalls:
-        """Itself."""
-        return self
+    @property
+    def phases(self) -> Mapping[str, tuple[int, ...]]:
+        """Stages of a call, and what is between calls."""
+        return PHASES
 
-    def predict(
-        self,
-        changes: Sequence[Change],
-        doubt: Doubt = _NO_DOUBT,
-        beside: Sequence[Predicts] = (),
-        operators: Mapping[str, Mapping[int, float]] = _NONE,
-    ) -> Prediction:
-        """The session after these changes. Raises MissingRecordError, PerfError for what is impossible."""
-        del operators
-        found = engine()
-        if found is None or beside:
-            raise PerfError(
-                "--beside is of a training" if beside else "the room `whatif` is not installed here"
-            )
-        flow = self._known.flow
-        base = found.made_of(flow)
-        for change in changes:
-            if change.name not in CHECKS:
-                base = found.resized(flow, base, change, self.phases)
-        told = {change.name: change for change in changes if change.name in CHECKS}
-        ways = self._ways(told) if told else []
-        likely, *others = [_carried(self._known, base, way) for way in ways] or [base]
-        return found.predict(flow, changes, Outcomes(likely, others, self._perfect(found, base)), doubt)
+    @property
+    def flow(self) -> Flow:
+        """The session."""
+        return self._known.flow
 
-    def _ways(self, told: Mapping[str, Change]) -> list[_Way]:
+    def outcomes(self, found: Engine, base: Made, told: Sequence[Change]) -> Outcomes:
+        """Most likely, and by each cost that explains the calls. Raises MissingRecordError."""
+        ways = self._ways({change.name: change for change in told}) if told else []
+        likely, *others = [self._known.shorter(base, way) for way in ways] or [base]
+        return Outcomes(likely, others, self._perfect(found, base))
+
+    def _ways(self, told: Mapping[str, Change]) -> list[partial[float]]:
         """What the changes save of a call: most likely, and by each cost that explains the calls."""
         if not self._costs.costs:
             why = "; ".join(self._costs.unknown) or "these calls' times do not follow from their bytes"
@@ -131,23 +106,14 @@ class ChangeableCalls:
         return [copies * NS_PER_S / known for copies in SHARED_COPIES]
 
     def _perfect(self, found: Engine, base: Made) -> Made:
-        flow = self._known.flow
         for name in _CARRIED:
-            base = found.resized(flow, base, Change(name, "=", "0", "", "A"), self.phases)
+            base = found.resized(self.flow, base, Change(name, "=", "0", "", "A"), self.phases)
         return base
-
-    def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
-        """Nothing: only steps of a training are drawn."""
-        raise PerfError(f"--trace draws steps of a training, and none with {changes[0].text!r}")
-
-    def drift(self) -> tuple[float, str]:
-        """What `compare` assumes between two sessions."""
-        return NOISE, "assumed for sessions on a machine that others use, too"
 
     def usual_ns(self, text: str) -> float:
         """From the first call's start to the last one's end."""
         del text
-        flow = self._known.flow
+        flow = self.flow
         return float(max(flow.lanes[lane][at].end_ns for lane, at in flow.units) - min(flow.begins_ns))
 
     def flag_of(self, change: Change) -> str:
@@ -155,40 +121,15 @@ class ChangeableCalls:
         del change
         return ""
 
-    def missing(self, change: Change) -> str | None:
-        """The record without which the change has no answer; None where there are all."""
-        try:
-            self.predict([change])
-        except MissingRecordError as error:
-            return error.record
-        return None
-
     def rates(self, prediction: Prediction) -> Mapping[str, float]:
         """Calls, as they were recorded, a second of the predicted session."""
         return {"calls/s": prediction.steps * NS_PER_S / max(1.0, prediction.predicted_ns)}
 
-    def best(self, doubt: Doubt) -> Sequence[Offer]:
-        """The changes that gain the most, the best first."""
-        return sorted(self._tried(doubt), key=lambda one: -one.gain)[:10]
-
-    def _tried(self, doubt: Doubt) -> Iterator[Offer]:
-        tried = [Change(name, "=", "0.5", "", "A") for name in (CALLS, BYTES)]
-        tried.append(Change(TRANSPORT, "=", SHARED, "", "A"))
-        tried += [Change(name, "*=", "0.5", "", "A") for name in (*_CARRIED, *_OTHERS)]
-        for change in tried:
-            try:
-                found = self.predict([change], doubt)
-            except PerfError:  # what has no answer here is no advice
-                continue
-            if found.gain_ns > 0:
-                yield offered(found, "")
-
-
-_Way = partial[float]
-
-
-def _carried(known: CallsFlow, base: Made, way: _Way) -> Made:
-    return known.shorter(base, way)
+    def tried(self) -> Iterator[Change]:
+        """Half as many calls and bytes, shared memory, and each stage in half the time."""
+        yield from (Change(name, "=", "0.5", "", "A") for name in (CALLS, BYTES))
+        yield Change(TRANSPORT, "=", SHARED, "", "A")
+        yield from (Change(name, "*=", "0.5", "", "A") for name in (*_CARRIED, *_OTHERS))
 
 
 def _saved_ns(call: CallRecord, cost: CallCost, calls: float, size: float, copy_ns: float | None) -> float:

@@ -5,24 +5,20 @@ far these may be ahead, and any function or operation faster or slower.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from flagscale_perf.analysis.compare.compare import NOISE
+from flagscale_perf.analysis.changeable import ChangeableFlow
 from flagscale_perf.analysis.fit import non_negative
-from flagscale_perf.analysis.flows import Made, Outcomes, Place
+from flagscale_perf.analysis.flows import Flow, Made, Outcomes, Place
 from flagscale_perf.analysis.predictions import (
     Change,
     Check,
-    Doubt,
     MissingRecordError,
-    Offer,
     Prediction,
-    offered,
 )
-from flagscale_perf.analysis.replays import Engine, Predicts, engine
+from flagscale_perf.analysis.replays import Engine
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.analysis.timeline import Drawn
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.analysis.flow import BETWEEN, GET, PUT, Ask, QueueFlow, flow_of
 from flagscale_perf.trace.analysis.source import read_traces
@@ -55,16 +51,8 @@ class _Moved(NamedTuple):
     unit_ns: int
 
 
-_NO_DOUBT, _NONE = Doubt(), dict[str, Mapping[int, float]]()
-
-
-class ChangeableQueue:
-    """One run of a queue, which predicts itself.
-
-    Attributes:
-        checks: what may be changed besides durations.
-        of, perfect: what a prediction is of, and its ceiling.
-    """
+class ChangeableQueue(ChangeableFlow):
+    """One run of a queue, which predicts itself."""
 
     checks: Mapping[str, Check] | None = CHECKS
     of, perfect = "step of the last consumer", "it never waited for samples"
@@ -77,7 +65,6 @@ class ChangeableQueue:
         self._known = None if traces.transfers is None else flow_of(traces.transfers, asks)
         sums = traces.sums.operations.values()
         self._units = len({unit for one in sums for unit in (*one.units, *one.waits)})
-        self._rates: dict[str, Mapping[str, float]] = {}
 
     def _read(self, session: Session) -> Iterator[Ask]:
         since: dict[str, int] = {}
@@ -95,9 +82,14 @@ class ChangeableQueue:
     @property
     def phases(self) -> Mapping[str, tuple[int, ...]]:
         """Functions, else processes by what they are; puts, gets, and what is between calls."""
-        return self._flow().phases
+        return self._queue().phases
 
-    def _flow(self) -> QueueFlow:
+    @property
+    def flow(self) -> Flow:
+        """The run. Raises MissingRecordError where it does not tell who waits for whom."""
+        return self._queue().flow
+
+    def _queue(self) -> QueueFlow:
         if self._known is None:
             raise MissingRecordError(
                 "what if",
@@ -106,43 +98,19 @@ class ChangeableQueue:
             )
         return self._known
 
-    def replays(self) -> ChangeableQueue:
-        """Itself. Raises MissingRecordError where nothing can be replayed."""
-        self._flow()
-        return self
-
-    def predict(
-        self,
-        changes: Sequence[Change],
-        doubt: Doubt = _NO_DOUBT,
-        beside: Sequence[Predicts] = (),
-        operators: Mapping[str, Mapping[int, float]] = _NONE,
-    ) -> Prediction:
-        """The mean step after these changes. Raises MissingRecordError, PerfError for what is impossible."""
-        del operators
-        found, known = engine(), self._flow()
-        if found is None or beside:
-            raise PerfError(
-                "--beside is of a training" if beside else "the room `whatif` is not installed here"
-            )
-        made = [found.made_of(known.flow)]
-        for change in changes:
-            if change.name not in CHECKS:
-                made = [found.resized(known.flow, one, change, self.phases) for one in made]
+    def outcomes(self, found: Engine, base: Made, told: Sequence[Change]) -> Outcomes:
+        """Most likely, and what else it may be. Raises MissingRecordError, PerfError."""
+        made = [base]
         # those that only change times come before the one that moves stretches to other lanes
         for name, ways in (
             (UNITS, self._more_units),
             (CAPACITY, self._further),
             (PRODUCERS, self._producers),
         ):
-            for change in changes:
+            for change in told:
                 if change.name == name:
                     made = [after for one in made for after in ways(one, change)]
-        prediction = found.predict(
-            known.flow, changes, Outcomes(made[0], made[1:], self._perfect(made[0])), doubt
-        )
-        self._rates[prediction.text] = self._rates_of(found, made[0])
-        return prediction
+        return Outcomes(made[0], made[1:], self._perfect(made[0]))
 
     def _more_units(self, made: Made, change: Change) -> list[Made]:
         """Each unit has a smaller part of the bytes. What it takes besides may stay, or shrink, too."""
@@ -169,14 +137,14 @@ class ChangeableQueue:
 
     def _shorter(self, made: Made, saved_ns: Callable[[_Moved], float]) -> Made:
         lags_ns = [[*own] for own in made.lags_ns]
-        for (lane, at), key in self._flow().moved.items():
+        for (lane, at), key in self._queue().moved.items():
             if (one := self._moved.get(key)) is not None:
                 lags_ns[lane][at] = max(0.0, lags_ns[lane][at] - saved_ns(one))
         return made._replace(lags_ns=lags_ns)
 
     def _further(self, made: Made, change: Change) -> list[Made]:
         """Producers that waited for a step wait for an earlier one."""
-        known, by = self._flow(), int(change.value)
+        known, by = self._queue(), int(change.value)
         if not known.rooms:
             raise PerfError(f"{change.text!r}: the producers of this run wait for no step")
         after = [[*own] for own in made.after]
@@ -189,14 +157,14 @@ class ChangeableQueue:
         """Pieces in turns by so many processes where each makes several a step; else they share each piece,
         and how much sooner that is done is not sure.
         """
-        known, times = self._flow(), int(change.value[1:])
+        known, times = self._queue(), int(change.value[1:])
         pieces = sum(map(len, known.makers.values())) / max(1, len(known.makers))
         if known.rooms and pieces < _ALONE * len(known.flow.units):
             return [self._faster(made, factor) for factor in (1 / times, 1.0)]
         return [_in_turns(made, known.makers, times)]
 
     def _faster(self, made: Made, factor: float) -> Made:
-        known = self._flow()
+        known = self._queue()
         others = {number for name in (BETWEEN, GET, PUT) for number in known.phases[name]}
         lags_ns = [
             [
@@ -209,7 +177,7 @@ class ChangeableQueue:
 
     def _perfect(self, made: Made) -> Made:
         """The last consumer's processes wait for nothing."""
-        users, lanes = {*self._flow().users}, self._flow().flow.lanes
+        users, lanes = {*self._queue().users}, self._queue().flow.lanes
         waits = self.phases[BETWEEN]
         lags_ns = [
             [
@@ -223,9 +191,22 @@ class ChangeableQueue:
         after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
         return made._replace(lags_ns=lags_ns, after=after)
 
-    def _rates_of(self, found: Engine, made: Made) -> Mapping[str, float]:
-        """Shares of waiting, and the steps that samples wait in the queue, by the replay."""
-        known, ends = self._flow(), found.ends_of(made)
+    def usual_ns(self, text: str) -> float:
+        """The mean step of the last consumer."""
+        del text
+        flow = self.flow
+        ends = [flow.lanes[lane][at].end_ns for lane, at in flow.units]
+        return (max(ends) - min(ends)) / max(1, len(ends) - 1)
+
+    def flag_of(self, change: Change) -> str:
+        """TransferQueue's own option for that change; "" where there is none."""
+        return "num_data_storage_units" if change.name == UNITS else ""
+
+    def rates(self, prediction: Prediction) -> Mapping[str, float]:
+        """For how much of its time the last consumer waits, and how old its samples are, by the replay."""
+        known, found = self._queue(), self.engine()
+        made = self.made(found, found.changes([prediction.text], self.phases, self.checks)).likely
+        ends = found.ends_of(made)
         steps = sorted(ends[lane][at] for lane, at in made.units)
         ages, waited, whole = list[int](), 0.0, 0.0
         for lane in known.users:
@@ -239,50 +220,12 @@ class ChangeableQueue:
         found_rates = {"consumer waits, %": 100 * waited / whole} if whole else {}
         return {**found_rates, **({"age, steps": sum(ages) / len(ages)} if ages else {})}
 
-    def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
-        """Nothing: only steps of a training are drawn."""
-        raise PerfError(f"--trace draws steps of a training, and none with {changes[0].text!r}")
-
-    def drift(self) -> tuple[float, str]:
-        """What `compare` assumes between two runs."""
-        return NOISE, "assumed for runs on a machine that others use, too"
-
-    def usual_ns(self, text: str) -> float:
-        """The mean step of the last consumer."""
-        del text
-        flow = self._flow().flow
-        ends = [flow.lanes[lane][at].end_ns for lane, at in flow.units]
-        return (max(ends) - min(ends)) / max(1, len(ends) - 1)
-
-    def flag_of(self, change: Change) -> str:
-        """TransferQueue's own option for that change; "" where there is none."""
-        return "num_data_storage_units" if change.name == UNITS else ""
-
-    def missing(self, change: Change) -> str | None:
-        """The record without which the change has no answer; None where there are all."""
-        try:
-            self.predict([change])
-        except MissingRecordError as error:
-            return error.record
-        return None
-
-    def rates(self, prediction: Prediction) -> Mapping[str, float]:
-        """For how much of its time the last consumer waits, and how old its samples are."""
-        return self._rates.get(prediction.text, {})
-
-    def best(self, doubt: Doubt) -> Sequence[Offer]:
-        """The changes that gain the most, the best first."""
-        tried = [Change(UNITS, "=", "+1", "", "B"), Change(PRODUCERS, "=", "x2", "", "B")]
-        tried.append(Change(CAPACITY, "=", "+1", "", "B"))
-        tried += [Change(name, "*=", "0.5", "", "A") for name in self.phases]
-        found = [one for change in tried if (one := self._tried(change, doubt)) is not None and one.gain > 0]
-        return sorted(found, key=lambda one: -one.gain)[:10]
-
-    def _tried(self, change: Change, doubt: Doubt) -> Offer | None:
-        try:
-            return offered(self.predict([change], doubt), self.flag_of(change))
-        except PerfError:  # what has no answer here is no advice
-            return None
+    def tried(self) -> Iterator[Change]:
+        """One more unit, twice the producers, a step further ahead, and each duration halved."""
+        yield Change(UNITS, "=", "+1", "", "B")
+        yield Change(PRODUCERS, "=", "x2", "", "B")
+        yield Change(CAPACITY, "=", "+1", "", "B")
+        yield from (Change(name, "*=", "0.5", "", "A") for name in self.phases)
 
 
 def _in_turns(made: Made, makers: Mapping[int, Sequence[int]], times: int) -> Made:

@@ -57,14 +57,6 @@ class ChangeableRun:
         """The host's own option for that change; "" where there is none."""
         return option_of(change, self._facts)
 
-    def missing(self, change: Change) -> str | None:
-        """The record without which the change has no answer; None where there are all."""
-        try:
-            self.replays().predict([change])
-        except MissingRecordError as error:
-            return error.record
-        return None
-
     def rates(self, prediction: Prediction) -> Mapping[str, float]:
         """Tokens/s, and MFU in percent, of the predicted step, by the host's integers."""
         sums, facts = self._fold.rated, self._facts

@@ -92,12 +92,6 @@ class _Stage:
                 records.append(self.slow[key].record)
         return records
 
-    def _worse(self, key: tuple[Unit, int], excess_ns: int, step_ns: int) -> StragglerRecord:
-        slow = self.slow[key]
-        worse = replace(slow.record, excess_ns=excess_ns, iteration_ns=step_ns)
-        self.slow[key] = slow._replace(record=worse)
-        return worse
-
     def close(self) -> list[StragglerRecord]:
         slow, self.slow = self.slow, {}
         return list(map(_over, slow.values()))

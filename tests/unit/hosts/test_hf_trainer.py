@@ -33,6 +33,7 @@ def test_a_training_that_is_not_to_be_monitored_and_what_is_taken_back() -> None
     before = dict(vars(given.Trainer)), dict(vars(given.CallbackHandler))
     TrainerHost(hooks, patches, PerfConfig).patch(given)
     trainer, handler = given.Trainer(), given.CallbackHandler()
+    assert vars(given.Trainer).keys() == before[0].keys() and vars(given.CallbackHandler) == before[1]
     assert trainer.train(1) == (1,)
     assert trainer.get_batch_samples(2) == (2,) and not hooks.entered
     state = SimpleNamespace()

@@ -128,11 +128,12 @@ def test_a_question_whose_record_is_missing_gets_no_number(
     assert "\n" not in str(refused.value)
 
 
-def test_the_host_s_flag_and_what_is_missing_of_one_change(tmp_path: Path) -> None:
+def test_the_host_s_flag_of_one_change_and_what_another_lacks(tmp_path: Path) -> None:
     run = run_of(tmp_path, evenly())
     change = engine().changes(["forward*=0.5"], run.phases)[0]  # type: ignore[union-attr]
-    assert run.missing(change) is None
-    assert run.missing(change._replace(kind="C", name="mbs", how="=", value="4")) is not None
+    assert run.replays().predict([change]).gain_ns > 0
+    with pytest.raises(MissingRecordError):
+        run.replays().predict([change._replace(kind="C", name="mbs", how="=", value="4")])
     assert run.flag_of(change) == ""
     assert run.flag_of(change._replace(name="m", value="8")) == "--global-batch-size 16"
 
