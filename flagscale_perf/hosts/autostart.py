@@ -93,7 +93,7 @@ def is_enabled() -> bool:
 def enable() -> Path:
     """Writes the file; does nothing if it is there. Returns its path. Raises PerfError."""
     # Another process and directory, for here it may be found only because it is in the working directory.
-    check = [sys.executable, "-P", "-c", "import flagscale_perf"]
+    check = [sys.executable, "-c", "import flagscale_perf"]
     if subprocess.run(check, cwd="/", capture_output=True).returncode:
         raise PerfError(
             f"flagscale_perf is not installed in {sys.prefix}; run: {sys.executable} -m pip install -e"

@@ -429,6 +429,29 @@ typedef struct {
 
 static PyObject *name_mark, *name_phase_failed, *name_barrier;
 
+#if PY_VERSION_HEX < 0x030B0000 /* 3.10 keeps what is being handled as three parts */
+static PyObject *PyErr_GetHandledException(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_GetExcInfo(&type, &error, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
+static void PyErr_SetHandledException(PyObject *error)
+{
+    if (error == NULL || error == Py_None) {
+        PyErr_SetExcInfo(NULL, NULL, NULL);
+        return;
+    }
+    PyObject *type = (PyObject *)Py_TYPE(error);
+    Py_INCREF(type);
+    Py_INCREF(error);
+    PyErr_SetExcInfo(type, error, PyException_GetTraceback(error));
+}
+#endif
+
 /* What taking a mark has raised, to `taker.phase_failed`, while it counts as being handled, as in an `except`. */
 static PyObject *stamp_failed(Stamp *self)
 {

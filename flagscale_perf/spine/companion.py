@@ -30,12 +30,23 @@ RESCUE_S = 10.0  # to save that elsewhere
 # Of an interpreter that imports nothing: it is gone milliseconds after its start.
 _FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 _PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
+# What `-P -m` does, which Python 3.10 does not know.
+_MODULE = (
+    "import runpy, sys; del sys.path[0], sys.argv[0]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
 # Left alone: what cannot be ignored, what stops a process for a while, and what does nothing anyway.
 _HARMLESS = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
     *(signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH),
 }
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
+
+
+def module_command(module: str, *words: str) -> list[str]:
+    """Runs a module whatever the working directory holds: no file there is imported."""
+    apart = ["-P", "-m"] if sys.version_info >= (3, 11) else ["-c", _MODULE]
+    return [sys.executable, *apart, module, *words]
 
 
 def start(
@@ -47,7 +58,7 @@ def start(
     `is_detached`: it outlives this process and is not its child, so it also survives where all children are
     killed, as Ray does. What is returned is then the process that has started it, which ends at once.
     """
-    command = [sys.executable, "-P", "-m", module, *words]
+    command = module_command(module, *words)
     if is_detached:
         command = [sys.executable, "-I", "-S", "-c", _FORK, *command]
     environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,7 +54,7 @@ def _started(job: Job, words: tuple[str, ...], fd: int, log: IO[str]) -> subproc
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
     with companion.unsignalled():
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *words, str(fd)],
+            companion.module_command(*words, str(fd)),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
