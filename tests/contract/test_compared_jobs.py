@@ -1,5 +1,5 @@
-"""A job of two machines is compared as the job: where the second machine becomes slower by 60 %, all of it does by
-30 %.
+"""A job of two machines is compared as the job: where the second machine becomes slower by 60 %, all of it
+does by 30 %.
 """
 
 from __future__ import annotations

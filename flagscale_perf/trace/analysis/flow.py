@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flagscale_perf.analysis.flows import Flow, Place, Stretch
+from flagscale_perf.analysis.flows import Flow, Lane, Place
 from flagscale_perf.spine.averages import median
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.sides import generator_of
@@ -36,34 +36,19 @@ class _Item(NamedTuple):
     number: int  # of a transfer; -1 for a request
 
 
-class _Lane:
+class _Lane(Lane):
     """What one process does."""
 
     def __init__(self, number: int, begin_ns: int, process: str) -> None:
-        self.number, self.begin_ns, self.process = number, begin_ns, process
+        super().__init__(number, begin_ns)
+        self.process = process
         self.functions: set[str] = set()
-        self.stretches: list[Stretch] = []
         self.pieces: list[int] = []  # its calls, else its puts: the first stretch of each
         self.ends: list[Place] = []  # of what counts as a step of it
 
     def does(self, name: str) -> bool:
         """Whether it is one of the processes that the lineage calls so: by a function, or their title."""
         return name in self.functions if self.functions else title_of(name) == title_of(self.process)
-
-    @property
-    def end_ns(self) -> int:
-        """Of what it has so far."""
-        return self.stretches[-1].end_ns if self.stretches else self.begin_ns
-
-    def add(self, phase: int, end_ns: int) -> Place:
-        """One more stretch; where it is."""
-        self.stretches.append(Stretch(phase, max(end_ns, self.end_ns)))
-        return self.number, len(self.stretches) - 1
-
-    def waits(self, place: Place, after: Sequence[Place]) -> None:
-        """That stretch waits for these, besides others."""
-        own = self.stretches[place[1]]
-        self.stretches[place[1]] = own._replace(after=(*own.after, *after))
 
 
 @dataclass
