@@ -109,12 +109,10 @@ class Sampling:
     consumer agree without communicating.
 
     Attributes:
-        share: of the batches that are kept; 1 keeps all.
         weight_milli: how many a kept one stands for, in thousandths.
         below: what `position` of a kept one is less than.
     """
 
-    share: float
     weight_milli: int
     below: int
 
@@ -122,7 +120,7 @@ class Sampling:
     def of(cls, options: TraceOptions) -> Sampling:
         """Combines the ratio with every N-th."""
         share = options.ratio / options.every
-        return cls(share, round(ONE / share), int(share * _RANGE))
+        return cls(round(ONE / share), int(share * _RANGE))
 
     @property
     def keeps_all(self) -> bool:

@@ -16,7 +16,7 @@ from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.operations import POINT_TO_POINT, Group, operation_of
 
 CLOCK, SHORTEST = "clock", "shortest"
-_OWN = ("phase", "module", "call", "start_ns", "total_ns", "exposed_ns", "is_send")  # of a side, as recorded
+_OWN = ("phase", "module", "start_ns", "total_ns", "exposed_ns", "is_send")  # of a side, as recorded
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ class Side(NamedTuple):
     step: int
     phase: str
     module: str
-    call: str
     start_ns: int
     total_ns: int
     wait_ns: int | None

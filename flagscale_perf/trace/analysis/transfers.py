@@ -99,8 +99,7 @@ class Work(NamedTuple):
     get_ns: int
     compute_ns: int | None
     put_ns: int | None
-    step: int | None
-    rows: int | None = None
+    rows: int | None
 
 
 class Transfers:
@@ -169,7 +168,6 @@ class Transfers:
                 call.get_ns,
                 call.compute_ns,
                 call.put_ns,
-                call.step,
                 call.rows,
             )
 

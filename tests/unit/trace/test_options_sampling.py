@@ -17,12 +17,12 @@ def sampling(every: int = 1, ratio: float = 1.0) -> Sampling:
 
 
 def test_everything_is_kept_unless_something_else_is_said() -> None:
-    assert sampling() == Sampling(1.0, 1000, 2**64)
+    assert sampling() == Sampling(1000, 2**64)
     assert sampling().keeps_all
 
 
 def test_a_ratio_and_every_nth_of_it_are_one_share() -> None:
-    assert sampling(every=5, ratio=0.5) == Sampling(0.1, 10_000, int(0.1 * 2**64))
+    assert sampling(every=5, ratio=0.5) == Sampling(10_000, int(0.1 * 2**64))
 
 
 @pytest.mark.parametrize(
