@@ -5,7 +5,7 @@ far these may be ahead, and any function or operation faster or slower.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.changeable import ChangeableFlow
 from flagscale_perf.analysis.fit import non_negative
@@ -140,30 +140,25 @@ class ChangeableQueue(ChangeableFlow):
     def _faster(self, made: Made, factor: float) -> Made:
         known = self._queue()
         others = {number for name in (BETWEEN, GET, PUT) for number in known.phases[name]}
-        lags_ns = [
-            [
-                lag * factor if lane in known.makers and one.phase not in others else lag
-                for one, lag in zip(known.flow.lanes[lane], own, strict=True)
-            ]
-            for lane, own in enumerate(made.lags_ns)
-        ]
-        return made._replace(lags_ns=lags_ns)
+        return self._scaled(made, known.makers, lambda phase: 1.0 if phase in others else factor)
 
     def _perfect(self, made: Made) -> Made:
         """The last consumer's processes wait for nothing."""
-        users, lanes = {*self._queue().users}, self._queue().flow.lanes
-        waits = self.phases[BETWEEN]
+        users, waits = {*self._queue().users}, self.phases[BETWEEN]
+        made = self._scaled(made, users, lambda phase: 0.0 if phase in waits else 1.0)
+        after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
+        return made._replace(after=after)
+
+    def _scaled(self, made: Made, chosen: Collection[int], factor: Callable[[int], float]) -> Made:
+        """The stretches of these lanes by the factor of their phase."""
+        lanes = self.flow.lanes
         lags_ns = [
-            [
-                0.0 if lane in users and one.phase in waits else lag
-                for one, lag in zip(lanes[lane], own, strict=True)
-            ]
-            if lane in users
+            [lag * factor(one.phase) for one, lag in zip(lanes[lane], own, strict=True)]
+            if lane in chosen
             else own
             for lane, own in enumerate(made.lags_ns)
         ]
-        after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
-        return made._replace(lags_ns=lags_ns, after=after)
+        return made._replace(lags_ns=lags_ns)
 
     def usual_ns(self, text: str) -> float:
         """The mean step of the last consumer."""
