@@ -4,7 +4,7 @@ takes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from flagscale_perf.analysis.predictions import Change, Doubt, Prediction
@@ -23,6 +23,35 @@ class Stretch(NamedTuple):
     phase: int
     end_ns: int
     after: tuple[Place, ...] = ()
+
+
+class Lane:
+    """A lane of a flow as it is being made.
+
+    Attributes:
+        number: in the flow.
+        begin_ns: of its first stretch.
+        stretches: so far.
+    """
+
+    def __init__(self, number: int, begin_ns: int) -> None:
+        self.number, self.begin_ns = number, begin_ns
+        self.stretches: list[Stretch] = []
+
+    @property
+    def end_ns(self) -> int:
+        """Of what it has so far."""
+        return self.stretches[-1].end_ns if self.stretches else self.begin_ns
+
+    def add(self, phase: int, end_ns: int, after: tuple[Place, ...] = ()) -> Place:
+        """One more stretch; where it is. None ends before the one before it, whatever rounded figures say."""
+        self.stretches.append(Stretch(phase, max(end_ns, self.end_ns), after))
+        return self.number, len(self.stretches) - 1
+
+    def waits(self, place: Place, after: Iterable[Place]) -> None:
+        """That stretch of this lane waits for these, besides others."""
+        own = self.stretches[place[1]]
+        self.stretches[place[1]] = own._replace(after=(*own.after, *after))
 
 
 class Flow(NamedTuple):

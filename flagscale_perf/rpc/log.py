@@ -108,6 +108,7 @@ class _There(NamedTuple):
 
     rows: int
     has_footer: bool
+    size: int = 0  # up to the last complete line
 
 
 class PerformanceLogSink(FileSink):
@@ -175,8 +176,8 @@ class PerformanceLogSink(FileSink):
     def _open(self, path: Path) -> int:
         if self._has_begun:
             fd = open_locked(path)
-            if _left_in(path, self._format.mark) is not None:
-                os.ftruncate(fd, _whole_lines(path))
+            if (there := _left_in(path, self._format.mark)) is not None:
+                os.ftruncate(fd, there.size)
             return fd
         for free in self._names():
             try:
@@ -216,25 +217,19 @@ def _first_line(path: Path) -> bytes:
         return file.readline(4096)
 
 
-def _whole_lines(path: Path) -> int:
-    """Size of the file up to its last complete line."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - 4096)
-        file.seek(start)
-        return start + file.read().rfind(b"\n") + 1
-
-
 def _left_in(path: Path, mark: str) -> _There | None:
     """The session's complete lines in the log; None if it is not there."""
     there: _There | None = None
+    size = 0
     try:
         with os.fdopen(open_regular(path), "rb") as file:
-            for line in file:
+            for line in filter(lambda line: line.endswith(b"\n"), file):
+                size += len(line)
                 if line.rstrip() == mark.encode():
-                    there = _There(0, False)
-                elif there is not None and line.endswith(b"\n"):
-                    there = _There(there.rows + line[:1].isdigit(), there.has_footer or line[:6] == b"Ended:")
+                    there = _There(0, False, size)
+                elif there is not None:
+                    is_end = there.has_footer or line[:6] == b"Ended:"
+                    there = _There(there.rows + line[:1].isdigit(), is_end, size)
     except FileNotFoundError:
         return None
     return there

@@ -25,26 +25,23 @@ class Stage(NamedTuple):
 
     Attributes:
         key: its name.
-        kinds: of operations that have it.
         colour: in pictures.
         meaning: what happens in it.
     """
 
     key: str
-    kinds: tuple[Kind, ...]
     colour: str
     meaning: str
 
 
-_PUT, _GET, _WRITES = (Kind.PUT,), (Kind.GET,), (Kind.PUT, Kind.UPDATE)
 STAGES = (  # in their order
-    Stage("select", _WRITES, "sky", "put: laying the fields out for the storage units"),
-    Stage("serialize", _WRITES, "yellow", "put: making messages of them"),
-    Stage("unit", _WRITES + _GET, "blue", "from the first request to a storage unit until the last reply"),
-    Stage("notify", _WRITES, "orange", "put: telling the controller what is there now"),
-    Stage("tags", _PUT, "red", "put: storing the samples' tags there"),
-    Stage("decode", _GET, "green", "get: arrays of the replies"),
-    Stage("pack", _GET, "sky", "get: one batch of these"),
+    Stage("select", "sky", "put: laying the fields out for the storage units"),
+    Stage("serialize", "yellow", "put: making messages of them"),
+    Stage("unit", "blue", "from the first request to a storage unit until the last reply"),
+    Stage("notify", "orange", "put: telling the controller what is there now"),
+    Stage("tags", "red", "put: storing the samples' tags there"),
+    Stage("decode", "green", "get: arrays of the replies"),
+    Stage("pack", "sky", "get: one batch of these"),
 )
 OTHER = "other"  # what the stages leave of the whole
 

@@ -193,16 +193,60 @@ class Tracer(Side):
     def end_clear(self, clear: Clear, error: BaseException | None) -> None:
         """Ends a clear."""
         total_ns = monotonic_ns() - clear.start_ns
-        if self._detail:
-            self._end_clear(clear, total_ns, error)
+        if not self._detail:
+            return
+        is_partition, call = int(clear.partition is not None), clear.call
+        place = place_of(clear.batch)
+        call_number = 0 if call is None or not self._trace else self._number_of(call, place)
+        cleared = by_partition(clear.batch)
+        if clear.partition is not None:
+            cleared.setdefault(clear.partition, [])
+        error_name = self._error_name(error)
+        for partition, rows in cleared.items():
+            name, ranges = self._name(partition), ranges_of(rows)
+            for part, is_cut in parts_of(ranges, CLEAR_ROOM):
+                self._put(
+                    ClearRecord(
+                        0, call_number, clear.start_ns, total_ns, name, error_name, is_partition, is_cut, part
+                    )
+                )
 
     @_guarded
     def end_call(self, call: Call, error: BaseException | None) -> None:
         """Ends a call that returned or failed."""
         total_ns = monotonic_ns() - call.start_ns
         CALL.set(call.parent)
-        if self._trace:
-            self._end_call(call, total_ns, error)
+        is_forced = error is not None or total_ns >= self._slow_ns
+        if not self._trace or not (is_forced or self._is_kept(call, place_of(call.batch))):
+            return
+        number = self._take_number(call)
+        weight = ONE if is_forced else self._sampling.weight_milli
+        parent = 0 if call.parent is None else self._number_of(call.parent, place_of(call.batch))
+        trace_id, training_step = call.identity
+        get_ns, compute_ns, put_ns = call.parts(total_ns)
+        names = self._name(call.function), self._error_name(error)
+        self._put(
+            CallRecord(
+                0,
+                number,
+                parent,
+                call.start_ns,
+                total_ns,
+                get_ns,
+                compute_ns,
+                put_ns,
+                call.batch.size,
+                call.operations,
+                call.get_ns,
+                call.put_ns,
+                call.get_bytes,
+                call.put_bytes,
+                *names,
+                weight,
+                training_step,
+                trace_id,
+            )
+        )
 
     @_guarded
     def _begin_operation(self, operation: Operation, batch: Any, partition: str) -> None:
@@ -291,56 +335,6 @@ class Tracer(Side):
             return ONE
         trace_id = "" if batch is None else trace_id_of(batch)
         return self._sampling.weight_milli if self._sampling.keeps(trace_id, *place) else 0
-
-    def _end_clear(self, clear: Clear, total_ns: int, error: BaseException | None) -> None:
-        is_partition, call = int(clear.partition is not None), clear.call
-        place = place_of(clear.batch)
-        call_number = 0 if call is None or not self._trace else self._number_of(call, place)
-        cleared = by_partition(clear.batch)
-        if clear.partition is not None:
-            cleared.setdefault(clear.partition, [])
-        error_name = self._error_name(error)
-        for partition, rows in cleared.items():
-            name, ranges = self._name(partition), ranges_of(rows)
-            for part, is_cut in parts_of(ranges, CLEAR_ROOM):
-                self._put(
-                    ClearRecord(
-                        0, call_number, clear.start_ns, total_ns, name, error_name, is_partition, is_cut, part
-                    )
-                )
-
-    def _end_call(self, call: Call, total_ns: int, error: BaseException | None) -> None:
-        is_forced = error is not None or total_ns >= self._slow_ns
-        if not (is_forced or self._is_kept(call, place_of(call.batch))):
-            return
-        number = self._take_number(call)
-        weight = ONE if is_forced else self._sampling.weight_milli
-        parent = 0 if call.parent is None else self._number_of(call.parent, place_of(call.batch))
-        trace_id, training_step = call.identity
-        get_ns, compute_ns, put_ns = call.parts(total_ns)
-        names = self._name(call.function), self._error_name(error)
-        self._put(
-            CallRecord(
-                0,
-                number,
-                parent,
-                call.start_ns,
-                total_ns,
-                get_ns,
-                compute_ns,
-                put_ns,
-                call.batch.size,
-                call.operations,
-                call.get_ns,
-                call.put_ns,
-                call.get_bytes,
-                call.put_bytes,
-                *names,
-                weight,
-                training_step,
-                trace_id,
-            )
-        )
 
     def _number_of(self, call: Call, place: Place) -> int:
         """The number by which records refer to the call, which ends later; 0 if the call is not kept."""

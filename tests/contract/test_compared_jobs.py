@@ -1,5 +1,5 @@
-"""A job of two machines is compared as the job: where the second machine's calls become slower by 60 %, all
-of it does by 30 %.
+"""A job of two machines is compared as the job: where the second machine becomes slower by 60 %, all of it
+does by 30 %.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from flagscale_perf.cli import main
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.store.decoder import decode
-from tests import rpc_sessions
 from tests.profile_runs import FORWARD, MATMUL, Profiled
 from tests.trace_runs import MS, Job
 
@@ -37,14 +36,6 @@ def traced(directory: Path, rank: int, times: list[int]) -> Path:
         parts = {"get_ns": took // 4, "compute_ns": took // 2, "put_ns": took - took // 4 - took // 2}
         job.call(process, "train", number * 400 * MS, **parts, total_ns=took)
     return job.write(directory)
-
-
-def called(directory: Path, rank: int, times: list[int]) -> Path:
-    calls = [
-        rpc_sessions.make_call(number, method=f"m{number * number % 127}", total_ns=took)
-        for number, took in enumerate(times, start=1)
-    ]
-    return rpc_sessions.write_run(directory, calls)
 
 
 def profiled(directory: Path, rank: int, times: list[int]) -> Path:
@@ -74,7 +65,7 @@ def job_of(directory: Path, write: Callable[[Path, int, list[int]], Path], slowe
     return directory
 
 
-@pytest.mark.parametrize("write", [traced, called, profiled])
+@pytest.mark.parametrize("write", [traced, profiled])
 def test_a_job_of_two_machines_is_compared_as_the_job(write, tmp_path: Path, capsys) -> None:
     base = job_of(tmp_path / "base", write, 1.0, 1)
     new = job_of(tmp_path / "new", write, SLOWER, 3)
@@ -92,7 +83,7 @@ def test_a_job_of_two_machines_is_compared_as_the_job(write, tmp_path: Path, cap
 def test_a_job_counts_once_whichever_of_its_files_is_named_and_a_missing_machine_is_said(
     tmp_path: Path, capsys
 ) -> None:
-    base, new = (job_of(tmp_path / name, called, 1.0, 1) for name in ("base", "new"))
+    base, new = (job_of(tmp_path / name, traced, 1.0, 1) for name in ("base", "new"))
     first, second = sorted(base.glob("*.jsonl"))
     assert main(["compare", str(first), str(new), "--more-base", str(second)]) == 2
     assert "are the same run, and a run counts once; leave one of them out" in capsys.readouterr().err
@@ -103,13 +94,3 @@ def test_a_job_counts_once_whichever_of_its_files_is_named_and_a_missing_machine
     said = capsys.readouterr()
     assert {"name": "machines", "base": 2, "new": 1} in json.loads(said.out)["differences"]
     assert "that cannot be read and may be of further machines: 1, the first " + lost.name in said.err
-
-
-def test_calls_of_a_machine_that_the_other_has_no_pair_for_are_counted(tmp_path: Path, capsys) -> None:
-    def shorter(directory: Path, rank: int, times: list[int]) -> Path:
-        return called(directory, rank, times[: CALLS - 5 * rank])
-
-    job = job_of(tmp_path / "a", shorter, 1.0, 1)
-    assert main(["compare", str(job), str(job), "--warmup", "0", "--format", "json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["base_runs"]
-    assert run["left_out"] == {"not on every machine": 5}

@@ -30,7 +30,7 @@ from flagscale_perf.bench.analysis.collectives import (
     gb,
     measured,
 )
-from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench.analysis.shown import Shown
 from flagscale_perf.bench.analysis.source import Part, Spread, spread
 from flagscale_perf.bench.records import BenchPoint
 
@@ -182,11 +182,11 @@ def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[fl
     return verdict_of(name, value / min(known), "share", limits, f"of {min(known):.0f} GB/s{ours}")
 
 
-def _remarks(part: Part) -> Sequence[Remark]:
+def _remarks(part: Part) -> Sequence[Note]:
     said = part.settings.get("said")
     return [
-        *(Remark(one.text, "warn" if one.is_topology else "bad") for one in slow_parts(part)),
-        *(Remark(str(text), "warn") for text in (said if isinstance(said, list) else ())),
+        *(Note(one.text, "warn" if one.is_topology else "bad") for one in slow_parts(part)),
+        *(Note(str(text), "warn") for text in (said if isinstance(said, list) else ())),
     ]
 
 

@@ -70,9 +70,7 @@ def points_by_name(part: Part) -> dict[str, list[BenchPoint]]:
     for point in measured(part):
         case = point.case
         if "executed" in case:
-            # Earlier versions also measured in place: other points of the same sizes, never of one fit.
-            name = ", ".join(str(case[key]) for key in ("op", "place") if key in case)
-            found.setdefault(name, []).append(point)
+            found.setdefault(case["op"], []).append(point)
         elif case.get("op") == MESSAGE:
             found.setdefault(f"{MESSAGE}, {case.get('way')}", []).append(point)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
@@ -20,7 +21,7 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import Session, tone_of
 from flagscale_perf.analysis.verdicts import Verdict, blocks_of
 from flagscale_perf.bench.analysis import bandwidth, latency, parallelism
-from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench.analysis.shown import Shown
 from flagscale_perf.bench.analysis.source import COMPLETE, Bench, Part, case_text, read_bench, spread
 from flagscale_perf.spine.jsonl import finite
 
@@ -41,7 +42,7 @@ class BenchReport:
 
     bench: Bench
     verdicts: Mapping[str, Sequence[Verdict]]
-    remarks: Mapping[str, Sequence[Remark]]
+    remarks: Mapping[str, Sequence[Note]]
 
     def as_dict(self) -> dict[str, Any]:
         """Its content as JSON-ready data."""
@@ -146,8 +147,7 @@ def _notes(found: BenchReport) -> list[Note]:
         for part in found.bench.parts.values()
         if part.state != COMPLETE
     ]
-    said = [Note(one.text, one.tone) for remarks in found.remarks.values() for one in remarks]
-    return partial + said
+    return [*partial, *chain(*found.remarks.values())]
 
 
 def _tiles(found: BenchReport) -> list[Tile]:

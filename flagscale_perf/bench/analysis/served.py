@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from flagscale_perf.bench.analysis.shown import Remark
+from flagscale_perf.analysis.blocks import Note
 from flagscale_perf.bench.analysis.source import Part
 from flagscale_perf.bench.names import DURATION, FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
 from flagscale_perf.spine.averages import median, percentile
@@ -116,10 +116,10 @@ def drift_of(part: Part) -> list[float]:
     ]
 
 
-def remarks_of(part: Part) -> list[Remark]:
-    """Remarks on what limits the figures."""
+def remarks_of(part: Part) -> list[Note]:
+    """Notes on what limits the figures."""
     said = [
-        Remark(
+        Note(
             f"{one.case.get('arm')}: vLLM preempted {one.value:.0f} requests: its cache was too small;"
             " times are those of a full cache; give fewer or shorter requests, or more memory",
             "bad",
@@ -129,7 +129,7 @@ def remarks_of(part: Part) -> list[Remark]:
     ]
     if changes := drift_of(part):
         said.append(
-            Remark(
+            Note(
                 f"Measured again at the end, the single device takes {median(changes):+.1%} longer (median"
                 f" over sizes, from {min(changes):+.1%} to {max(changes):+.1%}): by so much the machine"
                 " drifted while the arms ran one after another. The +- includes it",
@@ -139,7 +139,7 @@ def remarks_of(part: Part) -> list[Remark]:
     merged = sum(one.value or 0 for one in part.values(FEW_PIECES))
     if merged:
         said.append(
-            Remark(
+            Note(
                 f"{merged:.0f} requests came back in few pieces: the client had no processor when they"
                 " came. They count in latency, not in the first token's time and the further ones'",
                 "warn",
@@ -147,7 +147,7 @@ def remarks_of(part: Part) -> list[Remark]:
         )
     if part.settings.get("device") == "core":
         said.append(
-            Remark(
+            Note(
                 "A rank is a core here. Server, engine and client share these"
                 f" {part.settings.get('devices')} cores with the ranks: more ranks leave less for these",
                 "warn",

@@ -6,22 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Block, Section
+from flagscale_perf.analysis.blocks import Block, Note, Section
 from flagscale_perf.analysis.verdicts import Verdict
 from flagscale_perf.bench.analysis.source import Part
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A sentence about something found.
-
-    Attributes:
-        text: of it.
-        tone: "bad" for what should be changed, "warn" for what limits the figures, "" for a fact.
-    """
-
-    text: str
-    tone: str = ""
 
 
 def _no_verdicts(part: Part) -> Sequence[Verdict]:
@@ -38,7 +25,8 @@ class Shown:
         sections: of the report.
         drawn: blocks of the picture.
         content: keys of its JSON besides those that all have.
-        remarks: what was found, the worst first.
+        remarks: what was found, the worst first; "bad" for what should be changed, "warn" for what limits the
+            figures.
         verdicts: by the requirement's thresholds, and by the machine's own ceilings.
     """
 
@@ -47,5 +35,5 @@ class Shown:
     sections: Callable[[Part], Sequence[Section]]
     drawn: Callable[[Part], Sequence[Block]]
     content: Callable[[Part], Mapping[str, Any]]
-    remarks: Callable[[Part], Sequence[Remark]]
+    remarks: Callable[[Part], Sequence[Note]]
     verdicts: Callable[[Part], Sequence[Verdict]] = _no_verdicts

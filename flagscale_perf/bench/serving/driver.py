@@ -19,7 +19,6 @@ from flagscale_perf.bench.serving.server import Server, Start, last_error, start
 from flagscale_perf.bench.serving.vllm_python import clean_environment, rank_cores
 from flagscale_perf.spine.errors import PerfError
 
-VLLM = "vllm"
 CLIENT = Path(__file__).with_name("client.py")
 GIB = 1 << 30
 
@@ -116,8 +115,6 @@ class Client:
 
 class Driver:
     """vLLM as an engine: a server of one arm at a time, and the client beside it."""
-
-    name = VLLM
 
     def __init__(self, chosen: Chosen, in_flight: int) -> None:
         """Starts nothing yet. `in_flight`: requests that a server takes at a time."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.bench import names
 from flagscale_perf.bench.experiment import say
@@ -15,6 +14,9 @@ from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Load
 from flagscale_perf.bench.serving.options import Chosen
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from flagscale_perf.bench.serving.driver import Driver
 
 GB = 1e9
 WARM_OUTPUT = 8
@@ -55,25 +57,6 @@ class Result:
         return (self.prompt_tokens + self.output_tokens) / self.duration_s
 
 
-class Engine(Protocol):
-    """An engine that runs the model.
-
-    Attributes:
-        name: as in a point's case.
-    """
-
-    name: str
-
-    def serve(self, arm: Arm) -> AbstractContextManager[None]:
-        """In its block the arm runs, and nothing else. Raises PerfError if it does not come up."""
-
-    def run(self, load: Load) -> Result:
-        """Makes one measurement. Raises PerfError if it fails."""
-
-    def values(self) -> Iterable[Value]:
-        """Further figures of the arm, after its last measurement."""
-
-
 def job(case: Case) -> Load:
     """A fixed job: one batch, from its first request sent to its last token."""
     return Load(case, case.batch, case.batch)
@@ -85,7 +68,7 @@ def points_of(chosen: Chosen, loads: int) -> int:
     return loads * rounds * sum(6 if case.output > 1 else 5 for case in chosen.cases)
 
 
-def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> None:
+def measure(part: Part, chosen: Chosen, engine: Driver, loads: Loads) -> None:
     """Measures one arm after another, every case under each of the loads, whose name is in the points unless
     it is "". Behind several arms the first is started and measured once more: how far the machine has
     drifted. Raises PerfError if the first arm fails.
@@ -100,7 +83,7 @@ def measure(part: Part, chosen: Chosen, engine: Engine, loads: Loads) -> None:
             if not measured:
                 raise
             when = "at the end, for the drift: " if arm in measured else ""
-            not_measured(part, arm, engine.name, f"{when}{error}")
+            not_measured(part, arm, f"{when}{error}")
         else:
             measured.append(arm)
 
@@ -111,8 +94,8 @@ class _Turns(NamedTuple):
     loads: Loads
 
 
-def _measure_arm(part: Part, chosen: Chosen, engine: Engine, turns: _Turns) -> None:
-    arm, about = turns.arm, {**turns.arm.case, "engine": engine.name}
+def _measure_arm(part: Part, chosen: Chosen, engine: Driver, turns: _Turns) -> None:
+    arm, about = turns.arm, {**turns.arm.case, "engine": names.ENGINE}
     for case in {(case.batch, case.seq): case for case in chosen.cases}.values():
         # unmeasured: a size's first step compiles and allocates
         engine.run(Load(case._replace(output=min(WARM_OUTPUT, case.output)), case.batch, case.batch))
@@ -144,9 +127,9 @@ def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> N
         part.value(names.FEW_PIECES, "", case, float(few), "requests whose tokens came several at once")
 
 
-def not_measured(part: Part, arm: Arm, engine: str, why: str) -> None:
+def not_measured(part: Part, arm: Arm, why: str) -> None:
     """Says why an arm has no figures."""
-    part.value(names.DURATION, "s", {**arm.case, "engine": engine}, None, why)
+    part.value(names.DURATION, "s", {**arm.case, "engine": names.ENGINE}, None, why)
     say(f"{arm.name} is not measured: {why}")
 
 

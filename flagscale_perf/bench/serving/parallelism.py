@@ -10,7 +10,7 @@ from flagscale_perf.bench.experiment import Experiment, Plan
 from flagscale_perf.bench.recording import Part
 from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import Case, Load
-from flagscale_perf.bench.serving.driver import VLLM, Driver
+from flagscale_perf.bench.serving.driver import Driver
 
 FULL_CASES = (Case(1, 512, 100), Case(2, 1024, 200))
 QUICK_CASES = (Case(1, 128, 16),)
@@ -56,7 +56,7 @@ def prepare(args: Namespace) -> Plan:
         for case, why in chosen.left_out:
             part.value(names.DURATION, "s", case._asdict(), None, why)
         for arm in out:
-            measure.not_measured(part, arm, VLLM, CPU_PIPELINE)
+            measure.not_measured(part, arm, CPU_PIPELINE)
         measure.measure(part, chosen, Driver(chosen, in_flight), loads)
 
     settings = chosen.settings | {"in_flight_per_device": FLOWS}

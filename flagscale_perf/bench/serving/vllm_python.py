@@ -56,9 +56,7 @@ def find_python(given: str | None) -> str:
             f"--vllm-python {given}: no such program; give the Python of an environment with vLLM"
         )
     try:
-        ended = subprocess.run(
-            [python, "-c", LOOK], stdin=subprocess.DEVNULL, capture_output=True, timeout=LOOK_S, check=False
-        )
+        ended = _asked(python, LOOK)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PerfError(f"--vllm-python {python}: cannot be run ({error})") from None
     if ended.returncode == 0:
@@ -71,15 +69,13 @@ def find_python(given: str | None) -> str:
 
 def version_of(python: str) -> str | None:
     """The version of its vLLM; None if no package tells."""
-    ended = subprocess.run(
-        [python, "-c", VERSION],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LOOK_S,
-        check=False,
-    )
+    ended = _asked(python, VERSION)
     return ended.stdout.strip() if ended.returncode == 0 else None
+
+
+def _asked(python: str, script: str) -> subprocess.CompletedProcess[str]:
+    words, nothing = [python, "-c", script], subprocess.DEVNULL
+    return subprocess.run(words, stdin=nothing, capture_output=True, text=True, timeout=LOOK_S, check=False)
 
 
 @cache

@@ -27,16 +27,19 @@ ROW_HEAD = (
 def report_of(found: ProfileReport) -> Report:
     """The report as blocks, the same for every output format."""
     profile = found.profile
-    header, count, machine = profile.header, len(profile.ranks), _machines(found)
+    header, count, machine = profile.session.header, len(profile.ranks), _machines(found)
     hosts = {*_known(profile.ranks, "host"), *_known(profile.ranks, "model")}
     steps = [f"{sums.mean.steps} {phase} steps" for phase, sums in found.sums.items()]
     return Report(
         title=f"Profile of session {header.session_id}",
         subject=", ".join([*sorted(hosts), f"{count} rank{'s' * (count != 1)}", *steps])
         + (f" on {machine}" if machine else ""),
-        state=profile.state,
-        tone=tone_of(profile.state),
-        facts=[Pairs(_facts(found, profile.begun)), *(Note(line, "warn") for line in remarks_of(found))],
+        state=profile.session.state,
+        tone=tone_of(profile.session.state),
+        facts=[
+            Pairs(_facts(found, profile.session.begun)),
+            *(Note(line, "warn") for line in remarks_of(found)),
+        ],
         tiles=_tiles(found),
         findings=Findings(
             found.findings, found.unjudged, None if found.has_rows else "no profiled step was recorded"
@@ -44,7 +47,7 @@ def report_of(found: ProfileReport) -> Report:
         sections=[section for section in _sections(found) if section.blocks] if found.has_rows else [],
         content=found,
         rows=rows_of(found),
-        reading=profile.reading,
+        reading=profile.session.reading,
         complaint=remarks_of(found)[0] if not found.has_rows else "",
         tree=tree_of(found),
     )
@@ -61,13 +64,13 @@ def rows_of(found: ProfileReport) -> Iterable[Sequence[object]]:
 
 
 def _machines(found: ProfileReport) -> str | None:
-    names, own = found.profile.machines, found.profile.header.facts.get("machine")
+    names, own = found.profile.session.machines, found.profile.session.header.facts.get("machine")
     return ", ".join(names) if len(names) > 1 else str(own or "") or None
 
 
 def _facts(found: ProfileReport, begun: str) -> list[tuple[str, str | None]]:
     profile = found.profile
-    versions = words_of(profile.header.facts.get("versions"))
+    versions = words_of(profile.session.header.facts.get("versions"))
     named = ", ".join(f"{name} {version}" for name, version in versions.items()) or None
     modes, devices = (sorted(set(_known(profile.ranks, name))) for name in ("mode", "device"))
     return [
@@ -177,7 +180,7 @@ def remarks_of(found: ProfileReport) -> list[str]:
         said.append(f"{dropped:,} events were more than a window may keep and are missing from the rows")
     if profile.lost:
         said.append(f"{profile.lost:,} records did not reach the run file: rows are missing")
-    is_over = profile.state not in (RUNNING, NOT_KNOWN)
+    is_over = profile.session.state not in (RUNNING, NOT_KNOWN)
     said += map(_cut_off, filter(_lost_windows, profile.ranks)) if is_over else []
     compiled = [rank.title for rank in profile.ranks if rank.place.get("mode") in ("compiled", "graphs")]
     if compiled:

@@ -16,7 +16,7 @@ from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.operations import POINT_TO_POINT, Group, operation_of
 
 CLOCK, SHORTEST = "clock", "shortest"
-_OWN = ("phase", "module", "call", "start_ns", "total_ns", "exposed_ns", "is_send")  # of a side, as recorded
+_OWN = ("phase", "module", "start_ns", "total_ns", "exposed_ns", "is_send")  # of a side, as recorded
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ class Side(NamedTuple):
     step: int
     phase: str
     module: str
-    call: str
     start_ns: int
     total_ns: int
     wait_ns: int | None
@@ -175,59 +174,41 @@ def _operation(
     is_whole = len({side.rank for side in sides}) == len(sides) == wanted
     if not is_whole or len(sides) < 2:
         return made
-    one_clock = len({clocks[side.rank] for side in sides}) == 1
-    return _split(made, _Times.by_clock(made.sides) if one_clock else _Times.by_shortest(made.sides))
+    return _split(made, len({clocks[side.rank] for side in sides}) == 1)
 
 
 def _known(records: Iterable[Mapping[str, Any]], field: str) -> list[int]:
     return [record[field] for record in records if record[field] is not None]
 
 
-class _Times(NamedTuple):
-    """How the time of an operation is split; waits are in the order of its sides."""
-
-    split_by: str
-    transfer_ns: int
-    waits_ns: tuple[int, ...]
-    last: int | None
-    late_ns: int | None
-
-    @classmethod
-    def by_clock(cls, sides: Sequence[Side]) -> _Times:
-        """Split by who arrived last; needs ranks on one clock."""
-        starts = [side.start_ns for side in sides]
-        ends = [side.start_ns + side.total_ns for side in sides]
-        latest = max(starts)
+def _split(made: Operation, has_one_clock: bool) -> Operation:
+    """The operation with waits and transfer: by who arrived last where its ranks are on one clock, else by
+    the side that took the shortest time.
+    """
+    starts = [side.start_ns for side in made.sides]
+    if has_one_clock:
+        latest, ends = max(starts), [side.start_ns + side.total_ns for side in made.sides]
         # a sender that comes early may be done before its receiver comes: then the receiver tells
-        transfer = min(ends) - latest if min(ends) > latest else max(ends) - latest
-        waits = tuple(min(latest - side.start_ns, side.total_ns) for side in sides)
-        return cls(CLOCK, max(0, transfer), waits, starts.index(latest), latest - sorted(starts)[-2])
-
-    @classmethod
-    def by_shortest(cls, sides: Sequence[Side]) -> _Times:
-        """Split by the side that took the shortest time; works for ranks on different clocks."""
-        transfer = min(side.total_ns for side in sides)
-        waits = tuple(side.total_ns - transfer for side in sides)
-        return cls(SHORTEST, transfer, waits, None, None)
-
-
-def _split(made: Operation, times: _Times) -> Operation:
-    sides = []
-    for place, (side, wait_ns) in enumerate(zip(made.sides, times.waits_ns, strict=True)):
-        tail_ns = max(0, side.total_ns - wait_ns - times.transfer_ns)
-        # the thread works first and waits then: what is hidden of an operation is its beginning
-        inside = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
-        late = None if inside is None else max(0, inside - (side.total_ns - wait_ns))
-        sides.append(
-            side._replace(wait_ns=wait_ns, tail_ns=tail_ns, exposed_wait_ns=late, is_last=place == times.last)
-        )
-    return replace(
-        made,
-        sides=tuple(sides),
-        transfer_ns=times.transfer_ns,
-        split_by=times.split_by,
-        late_ns=times.late_ns,
+        transfer = max(0, (min(ends) if min(ends) > latest else max(ends)) - latest)
+        waits = [min(latest - side.start_ns, side.total_ns) for side in made.sides]
+        last, late_ns = starts.index(latest), latest - sorted(starts)[-2]
+    else:
+        transfer = min(side.total_ns for side in made.sides)
+        waits, last, late_ns = [side.total_ns - transfer for side in made.sides], None, None
+    sides = (
+        _waited(side, wait_ns, transfer)._replace(is_last=place == last)
+        for place, (side, wait_ns) in enumerate(zip(made.sides, waits, strict=True))
     )
+    split_by = CLOCK if has_one_clock else SHORTEST
+    return replace(made, sides=tuple(sides), transfer_ns=transfer, split_by=split_by, late_ns=late_ns)
+
+
+def _waited(side: Side, wait_ns: int, transfer_ns: int) -> Side:
+    tail_ns = max(0, side.total_ns - wait_ns - transfer_ns)
+    # the thread works first and waits then: what is hidden of an operation is its beginning
+    inside = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
+    late = None if inside is None else max(0, inside - (side.total_ns - wait_ns))
+    return side._replace(wait_ns=wait_ns, tail_ns=tail_ns, exposed_wait_ns=late)
 
 
 # What a group is for, by what is in its name; the first that fits.

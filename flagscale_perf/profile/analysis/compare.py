@@ -45,7 +45,7 @@ _NO_CONFIGURATION = ("job", "profiled")
 
 @dataclass(frozen=True)
 class Run:
-    """One profile: what was read of a session, and sums and observers by kind of step."""
+    """One profile: its session, and sums and observers by kind of step."""
 
     session: Session
     profile: Profile
@@ -170,7 +170,7 @@ def _units(
         left_out={name: number for name, number in left_out.items() if number},
         facts=_configuration(run, phase),
         amounts={"observer": [] if ratio is None else [ratio]},
-        skipped_lines=run.profile.reading.skipped,
+        skipped_lines=run.session.reading.skipped,
     )
 
 
@@ -203,8 +203,8 @@ def _other(phase: str, one: Compared) -> list[Row]:
 
 
 def _configuration(run: Run, phase: str) -> dict[str, object]:
-    profile = run.profile
-    facts = {name: fact for name, fact in profile.header.facts.items() if name not in _NO_CONFIGURATION}
+    profile, header = run.profile, run.session.header
+    facts = {name: fact for name, fact in header.facts.items() if name not in _NO_CONFIGURATION}
     place = profile.ranks[0].place
     tokens = {
         each["tokens"] for rank in profile.ranks for each in rank.steps.records() if each["phase"] == phase

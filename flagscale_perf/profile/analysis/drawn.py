@@ -26,6 +26,7 @@ from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS
 
 Maker = Callable[[ProfileReport, PhaseSums], Sequence[Block]]
+Mask = Callable[[Cell], bool] | None
 PART_COLOURS = {
     "operators": "blue",
     "outside": "sky",
@@ -43,11 +44,7 @@ REST = "other work"
 LAYER_ITSELF = "(layer)"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
 MOST_OPERATORS, MOST_RANKS, MOST_RANKS_DRAWN, MOST_PLACES = 20, 8, 256, 96
-# Axis of a heat map of layers -> its key, and the column of a cell.
-AXES: dict[str, tuple[str, Callable[[Cell], str]]] = {
-    "kind of work": ("heat", lambda cell: cell.kind),
-    "module": ("modules", lambda cell: cell.part or LAYER_ITSELF),
-}
+RANK = "rank"  # axis of the heat map of layers against ranks
 WAITS = (
     ("waiting", "exposed_waiting_ns", "red"),
     ("transfer", "exposed_transfer_ns", "blue"),
@@ -76,39 +73,46 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     names = [place.name for place in places]
     if not names:
         return []
-    maps: list[Block] = [_by_rank(sums, names)] if 1 < len(sums.books) <= MOST_RANKS_DRAWN else []
-    maps.append(_map(sums, "kind of work", names, sums.kinds))
-    parts = dict.fromkeys(cell.part or LAYER_ITSELF for cell in sums.cells if cell.place.number is not None)
+    maps: list[Block] = []
+    if 1 < len(sums.books) <= MOST_RANKS_DRAWN:
+        # a layer that is slow on one rank alone looks like any other in a mean over ranks
+        titles = [sums.titles[rank] for rank in sums.books]
+        maps.append(_map(sums, ("ranks", RANK), names, titles, lambda cell: sums.titles[cell.rank]))
+    maps.append(_map(sums, ("heat", "kind of work"), names, sums.kinds, lambda cell: cell.kind))
+    parts = dict.fromkeys(_part(cell) for cell in sums.cells if cell.place.number is not None)
     numbered = [place.name for place in places if place.number is not None]
     if len(parts) > 1 and numbered:
-        maps.append(_map(sums, "module", numbered, [*parts][:MOST_OPERATORS]))
+        maps.append(_map(sums, ("modules", "module"), numbered, [*parts][:MOST_OPERATORS], _part))
     return maps
 
 
-def _by_rank(sums: PhaseSums, rows: Sequence[str]) -> HeatMap:
-    """A layer that is slow on one rank alone looks like any other in a mean over ranks."""
-    layers = []
-    for label, mask in _masks(sums, by_rank=False):
-        amounts = sums.by(lambda cell: (cell.place.name, cell.rank), mask)
-        values = [
+def _part(cell: Cell) -> str:
+    return cell.part or LAYER_ITSELF
+
+
+def _map(
+    sums: PhaseSums,
+    named: tuple[str, str],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    name: Callable[[Cell], str],
+) -> HeatMap:
+    """`named`: its key, and its axis; `name`: the column of a cell."""
+    key, axis = named
+
+    def grid(chosen: Mask) -> list[list[float | None]]:
+        ranks = {cell.rank for cell in sums.cells if chosen is None or chosen(cell)}
+        is_of_a_rank = axis == RANK or (chosen is not None and len(ranks) == 1)
+        scale, add = (len(sums.books), sums.by) if is_of_a_rank else (1, sums.by_place)
+        amounts = add(lambda cell: (cell.place.name, name(cell)), chosen)
+        return [
             [
-                None
-                if (one := amounts.get((row, rank))) is None
-                else len(sums.books) * one.worked_ns / NS_PER_MS
-                for rank in sums.books
+                None if (one := amounts.get((row, column))) is None else scale * one.worked_ns / NS_PER_MS
+                for column in columns
             ]
             for row in rows
         ]
-        layers.append(Layer(label, "ms a step", values))
-    columns = [sums.titles[rank] for rank in sums.books]
-    edges = list(range(len(columns) + 1))
-    return HeatMap(
-        f"ranks-{sums.phase}", "Layers by rank", "layer", rows, "rank", None, edges, layers, columns=columns
-    )
 
-
-def _map(sums: PhaseSums, axis: str, rows: Sequence[str], columns: Sequence[str]) -> HeatMap:
-    key, name = AXES[axis]
     return HeatMap(
         key=f"{key}-{sums.phase}",
         title=f"Layers by {axis}",
@@ -118,15 +122,13 @@ def _map(sums: PhaseSums, axis: str, rows: Sequence[str], columns: Sequence[str]
         span=None,
         edges=list(range(len(columns) + 1)),
         columns=columns,
-        layers=[
-            Layer(label, "ms a step", _grid(sums, rows, columns, name, mask)) for label, mask in _masks(sums)
-        ],
+        layers=[Layer(label, "ms a step", grid(mask)) for label, mask in _masks(sums, axis != RANK)],
     )
 
 
-def _masks(sums: PhaseSums, by_rank: bool = True) -> list[tuple[str, Callable[[Cell], bool] | None]]:
+def _masks(sums: PhaseSums, by_rank: bool) -> list[tuple[str, Mask]]:
     """The whole step, each part of it and each rank."""
-    made: list[tuple[str, Callable[[Cell], bool] | None]] = [(f"whole {sums.phase} step", None)]
+    made: list[tuple[str, Mask]] = [(f"whole {sums.phase} step", None)]
     if len(sums.parts) > 1:
         made += [(part, _of_phase(part)) for part in sums.parts]
     if by_rank and len(sums.books) > 1:
@@ -140,26 +142,6 @@ def _of_phase(phase: str) -> Callable[[Cell], bool]:
 
 def _of_rank(rank: int) -> Callable[[Cell], bool]:
     return lambda cell: cell.rank == rank
-
-
-def _grid(
-    sums: PhaseSums,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    key: Callable[[Cell], str],
-    chosen: Callable[[Cell], bool] | None,
-) -> list[list[float | None]]:
-    ranks = {cell.rank for cell in sums.cells if chosen is None or chosen(cell)}
-    scale = len(sums.books) / len(ranks) if chosen is not None and len(ranks) == 1 else 1.0
-    add = sums.by if scale != 1.0 else sums.by_place
-    amounts = add(lambda cell: (cell.place.name, key(cell)), chosen)
-    return [
-        [
-            None if (one := amounts.get((row, column))) is None else scale * one.worked_ns / NS_PER_MS
-            for column in columns
-        ]
-        for row in rows
-    ]
 
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:

@@ -137,7 +137,7 @@ def _common(found: ProfileReport) -> dict[str, Any]:
             phase: sums.mean.residual * sums.mean.steps / NS_PER_S for phase, sums in found.sums.items()
         },
         "coverage": {phase: sums.mean.coverage for phase, sums in found.sums.items()},
-        "versions": words_of(found.profile.header.facts.get("versions")),
+        "versions": words_of(found.profile.session.header.facts.get("versions")),
     }
 
 

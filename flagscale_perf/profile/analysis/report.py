@@ -68,13 +68,13 @@ class ProfileReport:
         profile = self.profile
         content = {
             "report_version": REPORT_VERSION,
-            "path": str(profile.path),
-            "state": profile.state,
-            "file_remarks": profile.reading.remarks,
+            "path": str(profile.session.path),
+            "state": profile.session.state,
+            "file_remarks": profile.session.reading.remarks,
             "base": BASE,
             "unit": "ns",
-            "versions": words_of(profile.header.facts.get("versions")),
-            "machines": list(profile.machines),
+            "versions": words_of(profile.session.header.facts.get("versions")),
+            "machines": list(profile.session.machines),
             "ranks": [
                 {"title": rank.title} | dict(rank.place) | {"windows": list(rank.windows.records())}
                 for rank in profile.ranks
@@ -93,7 +93,7 @@ class ProfileReport:
             "metrics": dict(self.metrics),
             "findings": [one.as_dict() | {"ranks": one.ranks} for one in self.findings],
             "not_judged": self.unjudged,
-            "events": list(profile.events),
+            "events": list(profile.session.course.events),
             "records_lost": profile.lost,
         }
         return dict(finite(content))

@@ -29,8 +29,12 @@ def _within(
     ranks = [case.report.profile.ranks[number] for number in sums.books]
     if len(ranks) > 1 or (ranks[0].place.get("world_size") or 1) < 2:
         return found
+    return _of_rank(case, sums, found, ranks[0].rank, (least + most) / 2)
+
+
+def _of_rank(case: ProfileCase, sums: PhaseSums, found: Finding, rank: int, more_ns: float) -> Finding:
     first, last = case.report.profile.span(sums.phase)
-    step_ms, rank = (least + most) / 2 / NS_PER_MS, ranks[0].rank
+    step_ms = more_ns / NS_PER_MS
     return replace(found, ranks=[rank], step_ms=step_ms, first_iteration=first, iteration=last)
 
 
@@ -144,7 +148,6 @@ def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """A place of the model takes longer on one rank than on the others in the same steps, for certain."""
     found = []
     for sums in case.steps:
-        first, last = case.report.profile.span(sums.phase)
         for one in case.on_ranks.get(sums.phase, ()):
             least, most = one.within_ns
             if not this.exceeds(least / sums.mean.total, "worth"):
@@ -159,21 +162,11 @@ def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
                 f"Rank {one.rank} takes {one.more_ns / NS_PER_MS:.1f} ms longer than the others in {where}"
                 f" ({one.part})"
             )
-            finding = takes(
-                this, sums.mean, title, most, [this.broke(words, least / sums.mean.total, "worth")]
-            )
-            found.append(
-                replace(
-                    finding,
-                    least_s=least * sums.mean.steps / NS_PER_S,
-                    ranks=[one.rank],
-                    phase=one.part,
-                    first_iteration=first,
-                    iteration=last,
-                    step_ms=one.more_ns / NS_PER_MS,
-                    where=where,
-                )
-            )
+            evidence = [this.broke(words, least / sums.mean.total, "worth")]
+            finding = takes(this, sums.mean, title, most, evidence)
+            finding = _of_rank(case, sums, finding, one.rank, one.more_ns)
+            least_s = least * sums.mean.steps / NS_PER_S
+            found.append(replace(finding, least_s=least_s, phase=one.part, where=where))
     return found
 
 

@@ -22,9 +22,8 @@ from flagscale_perf.analysis.session import Session
 from flagscale_perf.profile.calls import Calls
 from flagscale_perf.profile.records import NAMES
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import RunHeader, kind_of
+from flagscale_perf.spine.records import kind_of
 from flagscale_perf.store.decoder import Chunk
-from flagscale_perf.store.run_file import Reading
 
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
 Column = NDArray[Any]
@@ -114,26 +113,17 @@ class Profile:
     """The profile of one job.
 
     Attributes:
-        path: of the first run file.
-        header: the header of that file.
+        session: its run files, which have been read.
         ranks: by their rank.
-        begun: when the run began.
-        state: how the run ended.
-        reading: of all files together.
-        events: the profiler's own messages.
-        lost: records that did not come, as far as their numbers say.
-        machines: whose files were read.
     """
 
-    path: Path
-    header: RunHeader
+    session: Session
     ranks: Sequence[Rank]
-    begun: str
-    state: str
-    reading: Reading
-    events: Sequence[str]
-    lost: int
-    machines: Sequence[str]
+
+    @property
+    def lost(self) -> int:
+        """Records that did not come, as far as their numbers say."""
+        return self.session.course.dropped + self.session.course.lost
 
     def phases(self) -> list[str]:
         """The kinds of steps that were profiled, the one with the most time first."""
@@ -167,17 +157,7 @@ def read_profile(session: Session) -> Profile:
     frames = {each: _frames(session, each, columns[each]) for each in NAMES}
     processes = sorted({*session.course.processes, *(process for one in frames.values() for process in one)})
     ranks = [_rank(session, process, [frames[each].get(process) for each in NAMES]) for process in processes]
-    return Profile(
-        path=session.path,
-        header=session.header,
-        ranks=sorted(ranks, key=lambda rank: (rank.rank < 0, rank.rank, rank.title)),
-        begun=session.begun,
-        state=session.state,
-        reading=session.reading,
-        events=session.course.events,
-        lost=session.course.dropped + session.course.lost,
-        machines=session.machines,
-    )
+    return Profile(session, sorted(ranks, key=lambda rank: (rank.rank < 0, rank.rank, rank.title)))
 
 
 def _rank(session: Session, process: int, frames: Sequence[Frame | None]) -> Rank:

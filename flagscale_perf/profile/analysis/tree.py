@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flagscale_perf.analysis.tree import Node
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -24,34 +24,35 @@ def tree_of(found: ProfileReport) -> Node | None:
 def _rank(found: ProfileReport, sums: PhaseSums, number: int) -> Node:
     books, rank = sums.books[number], found.profile.ranks[number]
     steps = books.steps
-    by_part: dict[str, list[Cell]] = defaultdict(list)
-    for cell in sums.cells:
-        if cell.rank == number:
-            by_part[cell.phase].append(cell)
+    own = [cell for cell in sums.cells if cell.rank == number]
     parts = [
         Node(part, _taken_s(cells, steps), _places(cells, steps), key=part, most=MOST_PLACES)
-        for part, cells in by_part.items()
+        for part, cells in _grouped(own, lambda cell: cell.phase).items()
     ]
     name = f"in {steps:,} profiled {sums.phase} steps, {sums.titles[number]}"
     return Node(name, books.total * steps / NS_PER_S, parts, ranks=(rank.rank,))
 
 
 def _places(cells: Sequence[Cell], steps: int) -> list[Node]:
-    by_place: dict[str, list[Cell]] = defaultdict(list)
-    for cell in cells:
-        by_place[cell.place.name].append(cell)
-    nodes = [
+    return _longest_first(
         Node(name, _taken_s(own, steps), _operators(own, steps), most=MOST_OPERATORS)
-        for name, own in by_place.items()
-    ]
-    return sorted(nodes, key=lambda one: -(one.dur_s or 0.0))
+        for name, own in _grouped(cells, lambda cell: cell.place.name).items()
+    )
 
 
 def _operators(cells: Sequence[Cell], steps: int) -> list[Node]:
-    by_op: dict[str, list[Cell]] = defaultdict(list)
+    by_op = _grouped(cells, lambda cell: cell.op or cell.kind)
+    return _longest_first(Node(name, _taken_s(own, steps)) for name, own in by_op.items())
+
+
+def _grouped(cells: Sequence[Cell], key: Callable[[Cell], str]) -> Mapping[str, Sequence[Cell]]:
+    found: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
-        by_op[cell.op or cell.kind].append(cell)
-    nodes = [Node(name, _taken_s(own, steps)) for name, own in by_op.items()]
+        found[key(cell)].append(cell)
+    return found
+
+
+def _longest_first(nodes: Iterable[Node]) -> list[Node]:
     return sorted(nodes, key=lambda one: -(one.dur_s or 0.0))
 
 

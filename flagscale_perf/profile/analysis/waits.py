@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flagscale_perf.profile.analysis.communication import Operation, RankCollectives, Side, operations_of
 from flagscale_perf.profile.analysis.source import Profile
@@ -191,8 +191,13 @@ def _own_op(operation: Operation, side: Side) -> str:
 
 
 def _waits(rank: int, op: str, parts: Sequence[tuple[Operation, Side]]) -> Waits:
+    """What adds up is of the operations that are split."""
     first, split = parts[0][0], [part for part in parts if part[0].transfer_ns is not None]
-    sums = _sums(split)
+    operations, sides = [operation for operation, _ in split], [side for _, side in split]
+    lates = [operation.late_ns or 0 for operation, side in split if side.is_last]
+    size, total_ns = _sum(operations, "size_bytes"), sum(side.total_ns for side in sides)
+    transfer_ns = _sum(operations, "transfer_ns") or 0
+    algbw, factor = _ratio(size, transfer_ns), bus_factor(first.operation, first.size)
     return Waits(
         rank=rank,
         label=first.label,
@@ -201,41 +206,25 @@ def _waits(rank: int, op: str, parts: Sequence[tuple[Operation, Side]]) -> Waits
         op=op,
         runs=len(parts),
         split=len(split),
-        **sums,
-        **_speeds(first, sums["size_bytes"], sums["total_ns"], sums["transfer_ns"]),
+        size_bytes=size,
+        total_ns=total_ns,
+        wait_ns=_sum(sides, "wait_ns") or 0,
+        transfer_ns=transfer_ns,
+        tail_ns=_sum(sides, "tail_ns") or 0,
+        exposed_ns=_sum(sides, "exposed_ns"),
+        exposed_wait_ns=_sum(sides, "exposed_wait_ns"),
+        lasts=len(lates),
+        late_ns=sum(lates),
+        naive_gb_per_s=_ratio(size, total_ns),
+        algbw_gb_per_s=algbw,
+        busbw_gb_per_s=None if algbw is None or factor is None else algbw * factor,
     )
-
-
-def _sums(split: Sequence[tuple[Operation, Side]]) -> dict[str, Any]:
-    """The fields of `Waits` that add up over the operations that are split."""
-    operations, sides = [operation for operation, _ in split], [side for _, side in split]
-    lates = [operation.late_ns or 0 for operation, side in split if side.is_last]
-    return {
-        "size_bytes": _sum(operations, "size_bytes"),
-        "total_ns": sum(side.total_ns for side in sides),
-        "wait_ns": _sum(sides, "wait_ns") or 0,
-        "transfer_ns": _sum(operations, "transfer_ns") or 0,
-        "tail_ns": _sum(sides, "tail_ns") or 0,
-        "exposed_ns": _sum(sides, "exposed_ns"),
-        "exposed_wait_ns": _sum(sides, "exposed_wait_ns"),
-        "lasts": len(lates),
-        "late_ns": sum(lates),
-    }
 
 
 def _sum(parts: Sequence[Operation | Side], field: str) -> int | None:
     """None if there are no parts or the field is not known of all."""
     values = [getattr(part, field) for part in parts]
     return sum(values) if values and None not in values else None
-
-
-def _speeds(operation: Operation, size_bytes: int | None, total_ns: int, transfer_ns: int) -> dict[str, Any]:
-    algbw, factor = _ratio(size_bytes, transfer_ns), bus_factor(operation.operation, operation.size)
-    return {
-        "naive_gb_per_s": _ratio(size_bytes, total_ns),
-        "algbw_gb_per_s": algbw,
-        "busbw_gb_per_s": None if algbw is None or factor is None else algbw * factor,
-    }
 
 
 def _ratio(value: int | None, by: int) -> float | None:

@@ -5,7 +5,6 @@ way for them, and any stage longer or shorter.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 from flagscale_perf.analysis.changeable import ChangeableFlow
 from flagscale_perf.analysis.flows import Flow, Made, Outcomes
@@ -19,11 +18,12 @@ from flagscale_perf.analysis.predictions import (
 from flagscale_perf.analysis.replays import Engine
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import calls_in
-from flagscale_perf.rpc.analysis.costs import SHARED_COPIES, SMALL_BYTES, CallCost, Costs
+from flagscale_perf.rpc.analysis.costs import Costs, Way
 from flagscale_perf.rpc.analysis.flow import PHASES, flow_of
 from flagscale_perf.rpc.analysis.report import read_calls
 from flagscale_perf.rpc.analysis.source import open_source
 from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.spine.averages import mean
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
@@ -48,8 +48,7 @@ class ChangeableCalls(ChangeableFlow):
     def __init__(self, session: Session) -> None:
         """Reads it once."""
         self._session, report = session, read_calls(session)
-        self._facts, self._costs = report.facts, Costs(report)
-        self._is_shared = report.is_shared
+        self._costs, self._is_shared = Costs(report), report.is_shared
         calls, source = list[CallRecord](), open_source(session)
         for columns in source.read(calls.clear):
             calls += calls_in(columns, 0, MOST_CALLS - len(calls))
@@ -72,12 +71,13 @@ class ChangeableCalls(ChangeableFlow):
     def outcomes(self, found: Engine, base: Made, told: Sequence[Change]) -> Outcomes:
         """Most likely, and by each cost that explains the calls. Raises MissingRecordError."""
         ways = self._ways({change.name: change for change in told}) if told else []
-        likely, *others = [self._known.shorter(base, way) for way in ways] or [base]
+        likely, *others = [self._known.shorter(base, way.saved_ns) for way in ways] or [base]
         return Outcomes(likely, others, self._perfect(found, base))
 
-    def _ways(self, told: Mapping[str, Change]) -> list[partial[float]]:
-        """What the changes save of a call: most likely, and by each cost that explains the calls."""
-        if not self._costs.costs:
+    def _ways(self, told: Mapping[str, Change]) -> list[Way]:
+        """The changes of a call: most likely, and by each cost that explains the calls."""
+        costs = self._costs.costs
+        if not costs:
             why = "; ".join(self._costs.unknown) or "these calls' times do not follow from their bytes"
             raise MissingRecordError(
                 " ".join(change.text for change in told.values()),
@@ -85,25 +85,22 @@ class ChangeableCalls(ChangeableFlow):
                 "a session whose client gets the server's times in its replies (RpcRecorder)",
             )
         calls, size = (float(told[name].value) if name in told else 1.0 for name in (CALLS, BYTES))
-        copies = self._copies_ns(told[TRANSPORT]) if TRANSPORT in told else [None]
-        middle = None if copies[0] is None else sum(filter(None, copies)) / len(copies)
-        costs = self._costs.costs
-        return [
-            partial(_saved_ns, cost=cost, calls=calls, size=size, copy_ns=copy_ns)
-            for cost, copy_ns in [(costs[-1], middle), *((cost, copy) for cost in costs for copy in copies)]
-        ]
+        if TRANSPORT not in told:
+            return [Way(cost, calls, size) for cost in (costs[-1], *costs)]
+        copies_ns = self._copies_ns(told[TRANSPORT])
+        others = [Way(cost, calls, size, copy_ns) for cost in costs for copy_ns in copies_ns]
+        return [Way(costs[-1], calls, size, mean(copies_ns)), *others]
 
-    def _copies_ns(self, change: Change) -> list[float | None]:
-        known = self._facts.copy_bytes_per_s
+    def _copies_ns(self, change: Change) -> list[float]:
         if self._is_shared:
             raise PerfError(f"{change.text!r}: these calls' arrays are in shared memory already")
-        if not known:
+        if not self._costs.copies_ns:
             raise MissingRecordError(
                 change.text,
                 "how fast this machine copies",
                 "a session of this version's RpcRecorder or Probe",
             )
-        return [copies * NS_PER_S / known for copies in SHARED_COPIES]
+        return self._costs.copies_ns
 
     def _perfect(self, found: Engine, base: Made) -> Made:
         for name in _CARRIED:
@@ -130,12 +127,3 @@ class ChangeableCalls(ChangeableFlow):
         yield from (Change(name, "=", "0.5", "", "A") for name in (CALLS, BYTES))
         yield Change(TRANSPORT, "=", SHARED, "", "A")
         yield from (Change(name, "*=", "0.5", "", "A") for name in (*_CARRIED, *_OTHERS))
-
-
-def _saved_ns(call: CallRecord, cost: CallCost, calls: float, size: float, copy_ns: float | None) -> float:
-    """What a call saves with so many calls and bytes of one, and where a byte is copied in `copy_ns` ns."""
-    of_bytes = cost.of_bytes(call.sent_bytes, call.received_bytes)
-    left = of_bytes * size
-    if copy_ns is not None and call.moved_bytes > SMALL_BYTES:
-        left = min(left, copy_ns * call.moved_bytes * size)
-    return cost.fixed_ns * (1 - calls) + of_bytes - left

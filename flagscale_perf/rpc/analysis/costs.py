@@ -10,7 +10,7 @@ from flagscale_perf.analysis.fit import non_negative
 from flagscale_perf.rpc.dtypes import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.averages import median
-from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from flagscale_perf.rpc.analysis.report import CallsReport
@@ -38,6 +38,28 @@ class CallCost(NamedTuple):
     def of_bytes(self, sent: float, received: float) -> float:
         """The cost of this many bytes."""
         return self.sent_ns * sent + self.received_ns * received
+
+
+class Way(NamedTuple):
+    """A change of every call: how many are left of one, how much of its bytes, and how these go.
+
+    Attributes:
+        cost: of a call and of its bytes, as they are now.
+        copy_ns: of a byte of a large call, where it is copied through shared memory instead.
+    """
+
+    cost: CallCost
+    calls: float = 1.0
+    size: float = 1.0
+    copy_ns: float | None = None
+
+    def saved_ns(self, call: CallRecord) -> float:
+        """What a call saves by it."""
+        of_bytes = self.cost.of_bytes(call.sent_bytes, call.received_bytes)
+        left = of_bytes * self.size
+        if self.copy_ns is not None and call.moved_bytes > SMALL_BYTES:
+            left = min(left, self.copy_ns * call.moved_bytes * self.size)
+        return self.cost.fixed_ns * (1 - self.calls) + of_bytes - left
 
 
 class Interval(NamedTuple):
@@ -121,18 +143,20 @@ class Costs:
         """The cost of a call without a byte; None where it is not known."""
         return _interval([cost.fixed_ns for cost in self.costs]) if self._splits else None
 
-    def saved_by_halving(self) -> Interval | None:
-        """Time saved by halving the bytes of every wide array; None where costs are not known."""
-        wide = [call for call in self.calls if call.dtype in _WIDE]
-        return self.saved(
-            0,
-            sum(call.sent_bytes for call in wide) / 2 * self._scale,
-            sum(call.received_bytes for call in wide) / 2 * self._scale,
-        )
+    @property
+    def copies_ns(self) -> list[float]:
+        """What a byte may cost in shared memory; empty where it is not known how fast this machine copies."""
+        known = self._report.facts.copy_bytes_per_s
+        return [copies * NS_PER_S / known for copies in SHARED_COPIES] if known else []
 
     def saved(self, calls: float, sent: float, received: float) -> Interval | None:
-        """Time saved by so many calls and bytes less; None as in `saved_by_halving`."""
+        """Time saved by so many calls and bytes less; None where costs are not known."""
         return _interval([cost.fixed_ns * calls + cost.of_bytes(sent, received) for cost in self.costs])
+
+    def saved_by_halving(self) -> Interval | None:
+        """Time saved by halving the bytes of every wide array; None as in `saved`."""
+        ways = [Way(cost, size=0.5) for cost in self.costs]
+        return self._of_all(ways, [call for call in self.calls if call.dtype in _WIDE])
 
     def saved_by_sharing(self) -> Interval | None:
         """Time saved if every byte of a large call were copied once or twice and nothing more; None if
@@ -140,27 +164,13 @@ class Costs:
         """
         if self._report.is_shared or not self.costs or not self._splits:
             return None
-        copy_ns = self._copy_ns_per_byte()
-        if copy_ns is None:
-            return None
-        large = [call for call in self.calls if call.moved_bytes > SMALL_BYTES]
-        saved = [
-            sum(
-                max(0.0, cost.of_bytes(call.sent_bytes, call.received_bytes) - copy * call.moved_bytes)
-                for call in large
-            )
-            for cost in self.costs
-            for copy in [copies * copy_ns for copies in SHARED_COPIES]
-        ]
-        return _interval([each * self._scale for each in saved])
-
-    def _copy_ns_per_byte(self) -> float | None:
-        """Cost of one copy on the machine of the calls."""
-        known = self._report.facts.copy_bytes_per_s
-        if known is None:
+        if not self.copies_ns:
             self.unknown.append("what shared memory would gain: how fast this machine copies is not known")
-            return None
-        return 1e9 / known if known > 0 else None
+        ways = [Way(cost, copy_ns=copy_ns) for cost in self.costs for copy_ns in self.copies_ns]
+        return self._of_all(ways, self.calls)
+
+    def _of_all(self, ways: Sequence[Way], calls: Sequence[CallRecord]) -> Interval | None:
+        return _interval([sum(map(way.saved_ns, calls)) * self._scale for way in ways])
 
 
 def _interval(values: Sequence[float]) -> Interval | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flagscale_perf.analysis.flows import Flow, Made, Place, Stretch
+from flagscale_perf.analysis.flows import Flow, Lane, Made, Place
 from flagscale_perf.analysis.replays import engine
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES
@@ -69,38 +69,19 @@ def gained(calls: Sequence[CallRecord]) -> float | None:
     return (last[0] - last[1]) / whole if whole > 0 else None
 
 
-class _Lane(NamedTuple):
-    number: int
-    begin_ns: int
-    stretches: list[Stretch]
-
-    @property
-    def end_ns(self) -> int:
-        return self.stretches[-1].end_ns if self.stretches else self.begin_ns
-
-    def add(self, name: str, end_ns: int, after: tuple[Place, ...] = ()) -> Place:
-        """One more stretch; where it is. None ends before the one before it, whatever rounded figures say."""
-        self.stretches.append(Stretch(_NUMBER[name], max(end_ns, self.end_ns), after))
-        return self.number, len(self.stretches) - 1
-
-    def waits(self, place: Place, after: Place) -> None:
-        """That stretch of this lane waits for the other one."""
-        self.stretches[place[1]] = self.stretches[place[1]]._replace(after=(after,))
-
-
 class _Lanes:
     """Lanes of what does not overlap, each taken again as soon as it is free."""
 
-    def __init__(self, known: list[_Lane]) -> None:
+    def __init__(self, known: list[Lane]) -> None:
         self._known = known
-        self._own: list[_Lane] = []
+        self._own: list[Lane] = []
 
-    def take(self, free_ns: int, begin_ns: int) -> _Lane:
+    def take(self, free_ns: int, begin_ns: int) -> Lane:
         """The lane that was free last before `free_ns`, or a new one from `begin_ns` on."""
         free = [lane for lane in self._own if lane.end_ns <= free_ns]
         if free:
             return max(free, key=lambda lane: lane.end_ns)
-        lane = _Lane(len(self._known), begin_ns, [])
+        lane = Lane(len(self._known), begin_ns)
         self._known.append(lane)
         self._own.append(lane)
         return lane
@@ -127,17 +108,17 @@ def flow_of(calls: Sequence[CallRecord], starts_known: bool, evidence: str) -> C
     """The flow of these calls, in the order of their starts. Where starts are not known, each follows the one
     before without a gap.
     """
-    lanes: list[_Lane] = []
+    lanes: list[Lane] = []
     callers, servers = _Lanes(lanes), _Lanes(lanes)
     carried, told, units, until_ns = list[Carried](), list[_Told](), list[Place](), 0
     for call in sorted(calls, key=lambda each: each.start_ns) if starts_known else calls:
         start_ns = call.start_ns if starts_known else until_ns
         until_ns = start_ns + call.total_ns
         own = callers.take(start_ns, start_ns)
-        own.add(BETWEEN, start_ns)
+        own.add(_NUMBER[BETWEEN], start_ns)
         places = [*_carried(call, start_ns, own, told)]
         carried.append(Carried(call, told[-1].carried if call.server_ns is not None else places))
-        units.append(own.add("other", until_ns))
+        units.append(own.add(_NUMBER["other"], until_ns))
     for one in sorted(told):
         _serve(one, lanes, servers)
     return CallsFlow(
@@ -153,7 +134,7 @@ def flow_of(calls: Sequence[CallRecord], starts_known: bool, evidence: str) -> C
     )
 
 
-def _carried(call: CallRecord, start_ns: int, own: _Lane, told: list[_Told]) -> list[Place]:
+def _carried(call: CallRecord, start_ns: int, own: Lane, told: list[_Told]) -> list[Place]:
     """Adds the caller's stretches until it can use the reply."""
     made_ns = start_ns + call.serialize_ns
     sent_ns = made_ns + call.send_ns
@@ -163,7 +144,7 @@ def _carried(call: CallRecord, start_ns: int, own: _Lane, told: list[_Told]) -> 
     ends = {"serialize": made_ns, "send": sent_ns, "wait": replied_ns, "receive": usable_ns}
     ends["deserialize"] = usable_ns + call.deserialize_ns
     over_ns = start_ns + call.total_ns  # what stages say beyond that, they say wrongly
-    places = [own.add(name, min(end_ns, over_ns)) for name, end_ns in ends.items()]
+    places = [own.add(_NUMBER[name], min(end_ns, over_ns)) for name, end_ns in ends.items()]
     if call.server_ns is not None:  # of the wait, half is taken for the request's way, half for the reply's
         way_ns = wait_ns // 2
         begins_ns = sent_ns + way_ns + queue_ns
@@ -173,10 +154,10 @@ def _carried(call: CallRecord, start_ns: int, own: _Lane, told: list[_Told]) -> 
     return places
 
 
-def _serve(one: _Told, lanes: Sequence[_Lane], servers: _Lanes) -> None:
+def _serve(one: _Told, lanes: Sequence[Lane], servers: _Lanes) -> None:
     """Adds the server's side. What it queued behind is the call before, where there is one."""
     its = servers.take(one.begins_ns + one.doubt_ns, lanes[0].begin_ns)  # it was there before the first call
-    one.carried.append(its.add("wait", one.sent_ns + one.way_ns, (one.sends,)))
-    its.add("queue", one.begins_ns)
+    one.carried.append(its.add(_NUMBER["wait"], one.sent_ns + one.way_ns, (one.sends,)))
+    its.add(_NUMBER["queue"], one.begins_ns)
     caller = lanes[one.waits[0]]
-    caller.waits(one.waits, its.add("server", one.ends_ns))
+    caller.waits(one.waits, [its.add(_NUMBER["server"], one.ends_ns)])

@@ -34,8 +34,7 @@ class CallsReport:
         sample: of them, all if there are few.
         first: the first ones, one after another.
         layer: the pattern of calls that is repeated; None where there is none.
-        missing: calls that are not there, by the gaps in their numbers; None where only some are recorded,
-            and for a job of several machines, each of which has numbers of its own.
+        missing: calls that are not there, by the gaps in their numbers; None where only some are recorded.
         wall_ns: from the first call's start to the last one's end; None where starts are not known.
         findings: what holds the calls back.
     """
@@ -151,7 +150,6 @@ def read_calls(session: Session) -> CallsReport:
         fold.add(columns)
     overall = fold.totals.overall
     gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
-    has_gaps = not source.selected() and len(session.files) < 2
     return CallsReport(
         source=source,
         facts=source.facts(),
@@ -162,7 +160,7 @@ def read_calls(session: Session) -> CallsReport:
         sample=fold.sample.calls,
         first=fold.first,
         layer=find_layer(fold.first, source.starts_known),
-        missing=max(0, gap) if has_gaps else None,
+        missing=None if source.selected() else max(0, gap),
         wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,
         findings=[],
         unjudged=[],

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.compare.driver import MAX_UNITS, Unit, mean_unit, warm
+from flagscale_perf.analysis.compare.driver import MAX_UNITS, Unit, warm
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import call_at, calls_in
 from flagscale_perf.rpc.analysis.layers import FIRST, methods_of_a_layer
@@ -18,7 +18,6 @@ from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
 LAYER, CALL = "layer", "call"
 STAGE, METHOD = "stage ", "method "  # begin the names of parts
 OUTSIDE = "calls outside of layers"
-NOT_EVERYWHERE = "not on every machine"
 WARM = "at the start"
 BEYOND = f"beyond the first {MAX_UNITS}"
 
@@ -43,17 +42,13 @@ class SessionUnits:
 def read_units(session: Session, warmup: int) -> SessionUnits:
     """Raises PerfError if it cannot be read or has too little to compare."""
     source = open_source(session)
-    machines = [source]
-    if len(session.files) > 1:
-        machines = [open_source(Session([file])) for file in session.again().files]
-    pattern = methods_of_a_layer(_first_calls(machines[0]))
-    left_out: Counter[str] = Counter()
-    units = _averaged([_units(one, pattern, left_out) for one in machines], left_out)
+    pattern = methods_of_a_layer(_first_calls(source))
+    units, left_out = _units(source, pattern)
     kind = LAYER if pattern else CALL
     first = warm(session, len(units), warmup, f"{kind}s to compare")
     if first:
         left_out[f"{kind}s {WARM}"] = first
-    return SessionUnits(source, kind, units[first:], dict(left_out))
+    return SessionUnits(source, kind, units[first:], left_out)
 
 
 def _first_calls(source: Source) -> list[CallRecord]:
@@ -69,18 +64,8 @@ def _calls(source: Source, begin: Callable[[], None]) -> Iterator[CallRecord]:
             yield call_at(columns, place)
 
 
-def _averaged(machines: Sequence[Sequence[Unit]], left_out: Counter[str]) -> list[Unit]:
-    """The n-th units of all machines as one."""
-    if len(machines) < 2:
-        return [unit for units in machines for unit in units]
-    count = min(map(len, machines))
-    if unpaired := sum(map(len, machines)) - count * len(machines):
-        left_out[NOT_EVERYWHERE] += unpaired
-    return [*map(mean_unit, zip(*machines, strict=False))]
-
-
-def _units(source: Source, pattern: Sequence[str], left_out: Counter[str]) -> list[Unit]:
-    """The units, in bounded memory, of the last session if a log has several; counts what it leaves out."""
+def _units(source: Source, pattern: Sequence[str]) -> tuple[list[Unit], dict[str, int]]:
+    """The units, in bounded memory, of the last session if a log has several; and how many it leaves out."""
     made, held, out = list[Unit](), list[CallRecord](), Counter[str]()
 
     def begin() -> None:
@@ -102,8 +87,7 @@ def _units(source: Source, pattern: Sequence[str], left_out: Counter[str]) -> li
             held.clear()
     if held:
         out[OUTSIDE] += len(held)
-    left_out.update(out)
-    return made
+    return made, dict(out)
 
 
 def _begins(pattern: Sequence[str], calls: Sequence[CallRecord]) -> bool:

@@ -27,7 +27,7 @@ from flagscale_perf.trace.analysis.layout import NOTHING
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.pictures import pictures
 from flagscale_perf.trace.analysis.remarks import remarks_of
-from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
+from flagscale_perf.trace.analysis.report import TraceReport, bound_of
 from flagscale_perf.trace.analysis.sample import latest_table
 from flagscale_perf.trace.figures import MIB, ONE_OF, OTHER, STAGES
 from flagscale_perf.trace.records import Kind
@@ -277,10 +277,10 @@ def _cost(found: TraceReport) -> list[Block]:
     rows: list[Sequence[Cell]] = []
     for kind, model in found.models.items():
         one = found.sums.operations[kind]
-        shape = usual(one)
+        shape = one.shapes.usual()
         if not model or shape is None:
             continue
-        parts = model.parts(*shape)
+        parts = model.parts(*shape.each)
         whole = sum(parts) or 1.0
         rows.append(
             (

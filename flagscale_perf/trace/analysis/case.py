@@ -144,26 +144,20 @@ def best_gain(kind: Kind, one: JudgedOperations, model: Model) -> Gain | None:
     shape = one.shapes.usual()
     if not model or shape is None:
         return None
-    rows, fields, size = shape.rows, shape.fields, shape.size_bytes / shape.times.count
-    now = model.predict(rows, fields, size)
-    bound = model.bound(rows, fields, size)
-    after = _after(model, bound, rows, fields, size)
+    now, bound = model.predict(*shape.each), model.bound(*shape.each)
+    after, place = _after(model, bound, *shape.each), BOUNDS.index(bound)
     words = {
-        FIXED: f"{2 * rows} rows instead of {rows}",
-        CELLS: f"{fields / 2:g} fields instead of {fields}",
+        FIXED: f"{2 * shape.rows} rows instead of {shape.rows}",
+        CELLS: f"{shape.fields / 2:g} fields instead of {shape.fields}",
         BYTES: "half the bytes",
     }[bound]
     title = f"with {words} the same rows take {after / 1e6:.3g} ms instead of {now / 1e6:.3g} ms"
-    parts = dict(zip((FIXED, CELLS, BYTES), model.parts(rows, fields, size), strict=True))
     part = saved = 0.0
     for other in one.shapes.kept.values():
-        each, count = (other.rows, other.fields, other.size_bytes / other.times.count), other.times.count
-        part += model.parts(*each)[BOUNDS.index(bound)] * count
-        saved += (model.predict(*each) - _after(model, bound, *each)) * count
-    scale = one.total.weight / max(1, one.shapes.calls)
-    return Gain(
-        bound, parts[bound] / now if now else 0.0, title, part * scale, saved * scale, _CHANGES[bound]
-    )
+        part += model.parts(*other.each)[place] * other.times.count
+        saved += (model.predict(*other.each) - _after(model, bound, *other.each)) * other.times.count
+    scale, share = one.total.weight / max(1, one.shapes.calls), model.parts(*shape.each)[place] / (now or 1.0)
+    return Gain(bound, share, title, part * scale, saved * scale, _CHANGES[bound])
 
 
 def _after(model: Model, bound: str, rows: float, fields: float, size: float) -> float:

@@ -5,8 +5,7 @@ far these may be ahead, and any function or operation faster or slower.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.changeable import ChangeableFlow
 from flagscale_perf.analysis.fit import non_negative
@@ -20,9 +19,8 @@ from flagscale_perf.analysis.predictions import (
 from flagscale_perf.analysis.replays import Engine
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.trace.analysis.flow import BETWEEN, GET, PUT, Ask, QueueFlow, flow_of
+from flagscale_perf.trace.analysis.flow import BETWEEN, GET, PUT, QueueFlow, flow_of
 from flagscale_perf.trace.analysis.source import read_traces
-from flagscale_perf.trace.records import OperationRecord, WaitRecord
 
 UNITS, PRODUCERS, CAPACITY = "units", "producers", "capacity"
 _ALONE = 1.5  # pieces of a producer for each step; with fewer, more producers share each piece
@@ -44,13 +42,6 @@ CHECKS: Mapping[str, Check] = {
 }
 
 
-class _Moved(NamedTuple):
-    """A put or get: bytes, and the time of the storage units."""
-
-    size_bytes: int
-    unit_ns: int
-
-
 class ChangeableQueue(ChangeableFlow):
     """One run of a queue, which predicts itself."""
 
@@ -60,24 +51,9 @@ class ChangeableQueue(ChangeableFlow):
     def __init__(self, session: Session) -> None:
         """Reads it."""
         traces = read_traces(session)
-        self._moved: dict[tuple[str, int], _Moved] = {}
-        asks = [] if session.logs else [*self._read(session)]
-        self._known = None if traces.transfers is None else flow_of(traces.transfers, asks)
+        self._known = None if traces.transfers is None else flow_of(traces.transfers)
         sums = traces.sums.operations.values()
         self._units = len({unit for one in sums for unit in (*one.units, *one.waits)})
-
-    def _read(self, session: Session) -> Iterator[Ask]:
-        since: dict[str, int] = {}
-        for record in session.records():
-            if not isinstance(record, OperationRecord | WaitRecord):
-                continue
-            process = session.course.label(record.process)
-            if isinstance(record, WaitRecord):
-                since.setdefault(process, record.start_ns)
-                if record.rows and not record.error:
-                    yield Ask(process, since.pop(process), record.start_ns + record.total_ns)
-            elif record.unit_ns is not None and record.size_bytes is not None:
-                self._moved[process, record.start_ns] = _Moved(record.size_bytes, record.unit_ns)
 
     @property
     def phases(self) -> Mapping[str, tuple[int, ...]]:
@@ -114,33 +90,31 @@ class ChangeableQueue(ChangeableFlow):
 
     def _more_units(self, made: Made, change: Change) -> list[Made]:
         """Each unit has a smaller part of the bytes. What it takes besides may stay, or shrink, too."""
-        sizes = {moved.size_bytes for moved in self._moved.values()}
+        moved = {
+            place: (one.size_bytes, one.unit_ns)
+            for place, one in self._queue().moved.items()
+            if one.size_bytes is not None and one.unit_ns is not None
+        }
+        sizes = {size for size, _ in moved.values()}
         if not self._units or len(sizes) < _FIRST:
             raise MissingRecordError(
                 change.text,
                 f"puts and gets of {_FIRST} sizes with their units' times; there are {len(sizes)}",
                 "TQ_TRACE_DETAIL_ENABLED=1 with the run",
             )
-        every = [one for one in self._moved.values() if one.unit_ns]
+        every = [(size, unit_ns) for size, unit_ns in moved.values() if unit_ns]
         _, byte_ns = non_negative(
-            [(1.0, float(one.size_bytes)) for one in every],
-            [float(one.unit_ns) for one in every],
-            [1 / one.unit_ns**2 for one in every],
+            [(1.0, float(size)) for size, _ in every],
+            [float(unit_ns) for _, unit_ns in every],
+            [1 / unit_ns**2 for _, unit_ns in every],
         )
         less = 1 - self._units / (self._units + int(change.value))
-        ways: list[Callable[[_Moved], float]] = [
-            lambda one: min(one.unit_ns, byte_ns * one.size_bytes) * less,
-            lambda one: 0.0,
-            lambda one: one.unit_ns * less,
+        ways: list[Callable[[int, int], float]] = [
+            lambda size, unit_ns: min(unit_ns, byte_ns * size) * less,
+            lambda size, unit_ns: 0.0,
+            lambda size, unit_ns: unit_ns * less,
         ]
-        return [self._shorter(made, way) for way in ways]
-
-    def _shorter(self, made: Made, saved_ns: Callable[[_Moved], float]) -> Made:
-        lags_ns = [[*own] for own in made.lags_ns]
-        for (lane, at), key in self._queue().moved.items():
-            if (one := self._moved.get(key)) is not None:
-                lags_ns[lane][at] = max(0.0, lags_ns[lane][at] - saved_ns(one))
-        return made._replace(lags_ns=lags_ns)
+        return [_shorter(made, {place: way(*one) for place, one in moved.items()}) for way in ways]
 
     def _further(self, made: Made, change: Change) -> list[Made]:
         """Producers that waited for a step wait for an earlier one."""
@@ -166,30 +140,25 @@ class ChangeableQueue(ChangeableFlow):
     def _faster(self, made: Made, factor: float) -> Made:
         known = self._queue()
         others = {number for name in (BETWEEN, GET, PUT) for number in known.phases[name]}
-        lags_ns = [
-            [
-                lag * factor if lane in known.makers and one.phase not in others else lag
-                for one, lag in zip(known.flow.lanes[lane], own, strict=True)
-            ]
-            for lane, own in enumerate(made.lags_ns)
-        ]
-        return made._replace(lags_ns=lags_ns)
+        return self._scaled(made, known.makers, lambda phase: 1.0 if phase in others else factor)
 
     def _perfect(self, made: Made) -> Made:
         """The last consumer's processes wait for nothing."""
-        users, lanes = {*self._queue().users}, self._queue().flow.lanes
-        waits = self.phases[BETWEEN]
+        users, waits = {*self._queue().users}, self.phases[BETWEEN]
+        made = self._scaled(made, users, lambda phase: 0.0 if phase in waits else 1.0)
+        after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
+        return made._replace(after=after)
+
+    def _scaled(self, made: Made, chosen: Collection[int], factor: Callable[[int], float]) -> Made:
+        """The stretches of these lanes by the factor of their phase."""
+        lanes = self.flow.lanes
         lags_ns = [
-            [
-                0.0 if lane in users and one.phase in waits else lag
-                for one, lag in zip(lanes[lane], own, strict=True)
-            ]
-            if lane in users
+            [lag * factor(one.phase) for one, lag in zip(lanes[lane], own, strict=True)]
+            if lane in chosen
             else own
             for lane, own in enumerate(made.lags_ns)
         ]
-        after = [[()] * len(own) if lane in users else own for lane, own in enumerate(made.after)]
-        return made._replace(lags_ns=lags_ns, after=after)
+        return made._replace(lags_ns=lags_ns)
 
     def usual_ns(self, text: str) -> float:
         """The mean step of the last consumer."""
@@ -226,6 +195,14 @@ class ChangeableQueue(ChangeableFlow):
         yield Change(PRODUCERS, "=", "x2", "", "B")
         yield Change(CAPACITY, "=", "+1", "", "B")
         yield from (Change(name, "*=", "0.5", "", "A") for name in self.phases)
+
+
+def _shorter(made: Made, saved_ns: Mapping[Place, float]) -> Made:
+    """These stretches in so much less time, at least in none."""
+    lags_ns = [[*own] for own in made.lags_ns]
+    for (lane, at), saved in saved_ns.items():
+        lags_ns[lane][at] = max(0.0, lags_ns[lane][at] - saved)
+    return made._replace(lags_ns=lags_ns)
 
 
 def _in_turns(made: Made, makers: Mapping[int, Sequence[int]], times: int) -> Made:

@@ -8,25 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flagscale_perf.analysis.flows import Flow, Place, Stretch
+from flagscale_perf.analysis.flows import Flow, Lane, Place
 from flagscale_perf.spine.averages import median
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.sides import generator_of
-from flagscale_perf.trace.analysis.transfers import Transfers, Work, title_of
+from flagscale_perf.trace.analysis.transfers import Transfer, Transfers, Work, title_of
 from flagscale_perf.trace.records import Kind
 
 MOST = 20_000  # puts and gets that are replayed, the first of a session: some seconds
 BETWEEN, GET, PUT = "between", "get", "put"
 SOON, OFTEN = 0.25, 0.8  # of a gap, of the gaps: what begins so soon after a step, so often, waits for it
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
-
-
-class Ask(NamedTuple):
-    """A consumer asked for samples from its first request until it was told which."""
-
-    process: str
-    start_ns: int
-    end_ns: int
 
 
 class _Item(NamedTuple):
@@ -36,34 +28,19 @@ class _Item(NamedTuple):
     number: int  # of a transfer; -1 for a request
 
 
-class _Lane:
+class _Lane(Lane):
     """What one process does."""
 
     def __init__(self, number: int, begin_ns: int, process: str) -> None:
-        self.number, self.begin_ns, self.process = number, begin_ns, process
+        super().__init__(number, begin_ns)
+        self.process = process
         self.functions: set[str] = set()
-        self.stretches: list[Stretch] = []
         self.pieces: list[int] = []  # its calls, else its puts: the first stretch of each
         self.ends: list[Place] = []  # of what counts as a step of it
 
     def does(self, name: str) -> bool:
         """Whether it is one of the processes that the lineage calls so: by a function, or their title."""
         return name in self.functions if self.functions else title_of(name) == title_of(self.process)
-
-    @property
-    def end_ns(self) -> int:
-        """Of what it has so far."""
-        return self.stretches[-1].end_ns if self.stretches else self.begin_ns
-
-    def add(self, phase: int, end_ns: int) -> Place:
-        """One more stretch; where it is."""
-        self.stretches.append(Stretch(phase, max(end_ns, self.end_ns)))
-        return self.number, len(self.stretches) - 1
-
-    def waits(self, place: Place, after: Sequence[Place]) -> None:
-        """That stretch waits for these, besides others."""
-        own = self.stretches[place[1]]
-        self.stretches[place[1]] = own._replace(after=(*own.after, *after))
 
 
 @dataclass
@@ -76,7 +53,7 @@ class QueueFlow:
         makers: lanes of the processes that make samples, each with the first stretch of each of its pieces.
         users: those of the last consumer.
         rooms: by a maker's stretch, the number of the step that it waited for.
-        moved: by the stretch of a put or get, its process and start.
+        moved: by its stretch, each put and get.
     """
 
     flow: Flow
@@ -84,22 +61,22 @@ class QueueFlow:
     makers: Mapping[int, Sequence[int]] = field(default_factory=dict)
     users: Sequence[int] = ()
     rooms: Mapping[Place, int] = field(default_factory=dict)
-    moved: Mapping[Place, tuple[str, int]] = field(default_factory=dict)
+    moved: Mapping[Place, Transfer] = field(default_factory=dict)
 
 
 class _Flows:
-    def __init__(self, transfers: Transfers, asks: Sequence[Ask]) -> None:
+    def __init__(self, transfers: Transfers) -> None:
         self._transfers, self._all = transfers, transfers.transfers[:MOST]
         self._numbers: dict[str, int] = {BETWEEN: 0, GET: 1, PUT: 2}
         self._puts: dict[int, set[int]] = defaultdict(set)
         self.lineage = join(transfers, lambda get, put, _: self._puts[get].add(put))
         self.waiting: dict[int, tuple[_Lane, Place]] = {}  # by get
         self.made: dict[int, Place] = {}  # by put: at its end its samples are there
-        self.moved: dict[Place, tuple[str, int]] = {}
+        self.moved: dict[Place, Transfer] = {}
         items: dict[str, list[_Item]] = defaultdict(list)
         for number, one in enumerate(self._all):
             items[one.process].append(_Item(one.start_ns, one.end_ns, one.call, number))
-        for ask in asks:
+        for ask in transfers.asks:
             if ask.process in items:
                 items[ask.process].append(_Item(ask.start_ns, ask.end_ns, -1, -1))
         self.lanes = [
@@ -153,7 +130,7 @@ class _Flows:
         else:
             place = self.made[item.number] = lane.add(self._numbers[PUT], one.ready_ns)
             lane.add(self._numbers[PUT], one.end_ns)
-        self.moved[place] = one.process, one.start_ns
+        self.moved[place] = one
 
     def wait(self, rooms: Mapping[Place, int], steps: _Lane) -> None:
         """Those stretches wait for these steps, too."""
@@ -171,11 +148,11 @@ class _Flows:
             lane.ends.append(lane.add(self.phase(work.function), work.end_ns))
 
 
-def flow_of(transfers: Transfers, asks: Sequence[Ask]) -> QueueFlow | None:
+def flow_of(transfers: Transfers) -> QueueFlow | None:
     """The flow of a run; None where no samples go from one end to another, or where it is not known when the
     last consumer waits: it neither asks for samples nor gets them in calls.
     """
-    found = _Flows(transfers, asks)
+    found = _Flows(transfers)
     last, maker = found.lineage.last.name, generator_of(transfers, found.lineage)
     users = [lane for lane in found.lanes if lane.does(last) and lane.ends]
     makers = [lane for lane in found.lanes if maker is not None and lane.does(maker) and lane.pieces]

@@ -38,6 +38,11 @@ class Shape:
     times: Spread
 
     @property
+    def each(self) -> tuple[float, float, float]:
+        """Rows, fields and bytes of a mean one."""
+        return self.rows, self.fields, self.size_bytes / self.times.count
+
+    @property
     def terms(self) -> tuple[float, float, float]:
         """The factors of the fixed, cell and byte costs."""
         return 1.0, float(self.rows * self.fields), self.size_bytes / self.times.count

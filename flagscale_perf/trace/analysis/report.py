@@ -115,14 +115,8 @@ class TraceReport:
 
 def bound_of(one: JudgedOperations, model: Model) -> str | None:
     """The cost that most of a usual operation's time is spent on; None without a model."""
-    shape = usual(one)
-    return model.bound(*shape) if model and shape is not None else None
-
-
-def usual(one: JudgedOperations) -> tuple[float, float, float] | None:
-    """Rows, fields and bytes of the operations that take the most time; None if no shape is known."""
     shape = one.shapes.usual()
-    return None if shape is None else (shape.rows, shape.fields, shape.size_bytes / shape.times.count)
+    return model.bound(*shape.each) if model and shape is not None else None
 
 
 def _function(one: FunctionSums) -> dict[str, Any]:

@@ -72,7 +72,6 @@ class Sides:
 
 
 class _Span(NamedTuple):
-    start_ns: int
     end_ns: int
     rows: int
 
@@ -128,11 +127,11 @@ def _spans(transfers: Transfers, name: str, kind: Kind) -> dict[str, list[_Span]
     found: dict[str, list[_Span]] = {}
     for work in transfers.works.values():
         if work.function == name:
-            found.setdefault(work.process, []).append(_Span(work.start_ns, work.end_ns, work.rows or 0))
+            found.setdefault(work.process, []).append(_Span(work.end_ns, work.rows or 0))
     if not found:
         for one in transfers.transfers:
             if one.kind is kind and transfers.consumer_of(one) == name:
-                found.setdefault(one.process, []).append(_Span(one.start_ns, one.end_ns, one.rows))
+                found.setdefault(one.process, []).append(_Span(one.end_ns, one.rows))
     for spans in found.values():
         spans.sort(key=lambda span: span.end_ns)
     return found

@@ -221,6 +221,8 @@ class RunReader:
     def _wait(self, wait: WaitRecord) -> None:
         process, partition = self.label(wait.process), self.name(wait.process, wait.partition)
         self._traces.sums.add_wait(wait, process, self.name(wait.process, wait.task) or process, partition)
+        if self._traces.transfers is not None:
+            self._traces.transfers.add_wait(wait, process)
 
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.trace.records import CallRecord, ClearRecord, KeysRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import (
+    CallRecord,
+    ClearRecord,
+    KeysRecord,
+    Kind,
+    OperationRecord,
+    WaitRecord,
+)
 
 CLOCKS_AGREE_NS = NS_PER_S  # ours: of machines whose clocks are kept by NTP or PTP
 MAX_KEPT = 1_000_000  # puts and gets, and calls: later ones are summed up but not joined
@@ -31,6 +38,7 @@ class Transfer(NamedTuple):
         step: where the batch says so.
         weight: how many operations it stands for.
         versions: of the weights that made its samples, the oldest and the newest; None where not known.
+        size_bytes, unit_ns: of its record.
     """
 
     kind: Kind
@@ -46,6 +54,16 @@ class Transfer(NamedTuple):
     step: int | None
     weight: float
     versions: tuple[int, int] | None = None
+    size_bytes: int | None = None
+    unit_ns: int | None = None
+
+
+class Ask(NamedTuple):
+    """A consumer asked for samples from its first request until it was told which."""
+
+    process: str
+    start_ns: int
+    end_ns: int
 
 
 def can_have(get: Transfer, put: Transfer) -> bool:
@@ -99,8 +117,7 @@ class Work(NamedTuple):
     get_ns: int
     compute_ns: int | None
     put_ns: int | None
-    step: int | None
-    rows: int | None = None
+    rows: int | None
 
 
 class Transfers:
@@ -111,6 +128,7 @@ class Transfers:
         works: calls, by process and number.
         clears: of samples.
         keys: by partition and number of the key, when each index was given it.
+        asks: what came of requests for samples.
         left_out: puts and gets beyond `MAX_KEPT`, or with samples beyond `MAX_SAMPLES`.
     """
 
@@ -119,6 +137,8 @@ class Transfers:
         self.works: dict[tuple[str, int], Work] = {}
         self.clears: list[Clear] = []
         self.keys: dict[tuple[str, int], dict[int, int]] = {}
+        self.asks: list[Ask] = []
+        self._asking: dict[str, int] = {}
         self.left_out = self._samples = 0
 
     def add(self, one: OperationRecord, process: str, what: What) -> None:
@@ -149,6 +169,8 @@ class Transfers:
                 one.step,
                 one.weight_milli / 1000,
                 what.versions,
+                one.size_bytes,
+                one.unit_ns,
             )
         )
 
@@ -157,6 +179,13 @@ class Transfers:
         for index, key in pairs_of(record.keys):
             if (partition, key) in self.keys or len(self.keys) < MAX_KEPT:
                 self.keys.setdefault((partition, key), {})[index] = record.at_ns
+
+    def add_wait(self, wait: WaitRecord, process: str) -> None:
+        """Adds the next request for samples."""
+        since_ns = self._asking.setdefault(process, wait.start_ns)
+        if wait.rows and not wait.error and len(self.asks) < MAX_KEPT:
+            self.asks.append(Ask(process, since_ns, wait.start_ns + wait.total_ns))
+            del self._asking[process]
 
     def add_call(self, call: CallRecord, process: str, function: str) -> None:
         """Adds the next call."""
@@ -169,7 +198,6 @@ class Transfers:
                 call.get_ns,
                 call.compute_ns,
                 call.put_ns,
-                call.step,
                 call.rows,
             )
 

@@ -43,17 +43,3 @@ def test_a_row_for_each_size_and_a_curve_for_each_operation(tmp_path: Path) -> N
         ("reduce_scatter", [5e5]),
         ("all_gather", [1e6, 5e5]),
     ]
-
-
-def test_what_an_earlier_version_measured_in_place_is_apart(tmp_path: Path) -> None:
-    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
-        for size in (GB, 2 * GB, 4 * GB):
-            collective(part, "all_gather", size, [size / (10 * GB)], place="out of place")
-            collective(part, "all_gather", size, [size / (20 * GB)], place="in place")
-    found = read_bench(open_session(book.path)).parts["bandwidth"]
-    assert {name: fit.beta_bytes_per_s for name, fit in fits_of(found).items()} == {
-        "all_gather, out of place": pytest.approx(1e10),
-        "all_gather, in place": pytest.approx(2e10),
-    }
-    *_, table = [block for block in collectives(found) if isinstance(block, Table)]
-    assert [row[0] for row in table.rows] == ["all_gather, out of place"] * 3 + ["all_gather, in place"] * 3

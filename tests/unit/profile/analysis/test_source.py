@@ -40,7 +40,7 @@ def test_how_the_run_ended_and_what_is_lost(tmp_path: Path) -> None:
     job = make_profile()
     job.records.append(ProcessRecord(1, 4000, "rank 0", 0, "gone", 3, 2))
     profile = read_profile(open_session(left_behind(job.write(tmp_path, end=None))))
-    assert (profile.state, profile.lost) == ("killed", 2)
+    assert (profile.session.state, profile.lost) == ("killed", 2)
 
 
 def test_another_machines_ranks_are_put_on_one_clock(tmp_path: Path) -> None:
@@ -53,5 +53,5 @@ def test_another_machines_ranks_are_put_on_one_clock(tmp_path: Path) -> None:
     )
     make_profile(world_size=4).write(tmp_path, header)
     profile = read_profile(open_session(path))
-    assert profile.machines == ["node0", "node1"]
+    assert profile.session.machines == ["node0", "node1"]
     assert [rank.steps["start_ns"][0] for rank in profile.ranks] == [0, -1000 * MS, 0, -1000 * MS]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 from flagscale_perf.analysis.job import open_session
-from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.instrument import read_calls
 from flagscale_perf.rpc.log import METHODS
-from flagscale_perf.store.run_file import RunFile
 from tests.rpc_sessions import MS, REQUIREMENT_LOG, llama_calls, make_call, write_log, write_run
 
 
@@ -52,14 +50,6 @@ def test_gaps_are_counted_unless_methods_were_chosen(tmp_path) -> None:
     calls = [make_call(1), make_call(5)]
     assert read_calls(open_session(write_run(tmp_path, calls))).missing == 3
     assert read_calls(open_session(write_run(tmp_path, calls, **{METHODS: ["Matmul"]}))).missing is None
-
-
-def test_gaps_of_several_machines_are_not_known(tmp_path) -> None:
-    files = []
-    for machine, numbers in (("a", (1, 5)), ("b", (1, 2, 3))):
-        (tmp_path / machine).mkdir()
-        files.append(RunFile(write_run(tmp_path / machine, [make_call(each) for each in numbers])))
-    assert read_calls(Session(files)).missing is None
 
 
 def test_wall_time_is_from_the_first_start_to_the_last_end(tmp_path) -> None:

@@ -17,7 +17,7 @@ from tests.unit.trace.analysis.test_changeable import in_calls
 def found(directory: Path, job: Job) -> QueueFlow | None:
     transfers = read_traces(open_session(job.write(directory))).transfers
     assert transfers is not None
-    return flow_of(transfers, [])
+    return flow_of(transfers)
 
 
 @pytest.mark.parametrize(("train_ms", "ahead", "waits"), [(20, 0, True), (80, 1, True), (20, 6, False)])
