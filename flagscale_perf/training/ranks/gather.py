@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.spine.peers.node import Node
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.ledger.naming import LIVE
@@ -20,13 +21,7 @@ from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, Ran
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
-from flagscale_perf.training.records import (
-    HardwareRecord,
-    HostRecord,
-    IntervalRecord,
-    Record,
-    StepRecord,
-)
+from flagscale_perf.training.records import HardwareRecord, HostRecord, IntervalRecord, StepRecord
 
 RankNode = Node[RankIdentity, RankItem]
 
