@@ -10,7 +10,7 @@ from typing import Any
 
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostStretch
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
@@ -21,7 +21,6 @@ from flagscale_perf.training.records import (
     MarksRecord,
     Outcome,
     PhaseRecord,
-    Record,
     StepRecord,
 )
 from flagscale_perf.training.summary.presentation import PRESENTATION

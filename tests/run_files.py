@@ -11,8 +11,8 @@ from typing import Any
 from flagscale_perf.spine.clock import boot_id
 from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.processes import pid_namespace
+from flagscale_perf.spine.records import Record
 from flagscale_perf.store import evidence
-from flagscale_perf.training.records import Record
 from tests.fakes import MS, make_facts, make_header, make_phases, make_step
 
 NO_PID = 1 << 22  # no process of Linux has so high a one

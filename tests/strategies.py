@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import MAX_DEPTH, MAX_INT
-from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
+from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, Record, RunHeader
 from flagscale_perf.store.decoder import MOMENTS
 from flagscale_perf.training.rank_records import (
     MAX_RANKS_PER_ENTRY,
@@ -18,7 +18,7 @@ from flagscale_perf.training.rank_records import (
     RanksRecord,
     StragglerRecord,
 )
-from flagscale_perf.training.records import Outcome, Record, StepRecord
+from flagscale_perf.training.records import Outcome, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 from flagscale_perf.training.work import UNKNOWN, WORK
 from tests.fakes import (

@@ -14,7 +14,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.ledger.cuts import Cut, StepCuts
@@ -22,7 +22,7 @@ from flagscale_perf.training.phases import PHASES as PHASE_NAMES
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.rows import Member
-from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import HardwareRecord, PhaseRecord, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_reading, make_step

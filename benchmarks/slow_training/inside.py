@@ -336,26 +336,29 @@ def plant_work(plan: Planted) -> None:
         plant_documents(plan)
 
 
-def read_plan(path: Path) -> Planted:
-    """As `record.py` has written it."""
-    found = json.loads(path.read_text())
+def planted_of(found: dict[str, Any]) -> Planted:
+    """As `record.py` writes it."""
     delays = [Delay(**each | {"ranks": tuple(each["ranks"])}) for each in found.pop("delays")]
     return Planted(**found | {"delays": tuple(delays), "options": tuple(found["options"])})
 
 
-def main(words: Sequence[str]) -> None:
-    """Plants, then runs the script."""
-    path, *sys.argv = words
-    plan = read_plan(Path(path))
-    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+def plant(plan: Planted) -> None:
+    """All of it, on this rank."""
     for delay in plan.delays:
         plant_delay(delay, plan)
     if plan.more_work is None:
         pad(plan)
     else:
         plant_work(plan)
+
+
+def run(words: Sequence[str], plant_all: Callable[[dict[str, Any]], None]) -> None:
+    """Plants what is in the file that the first word names, then runs the script of the others."""
+    path, *sys.argv = words
+    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+    plant_all(json.loads(Path(path).read_text()))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(sys.argv[1:], lambda found: plant(planted_of(found)))

@@ -7,9 +7,7 @@ A run that is recorded already is not run again. One at a time: a run beside ano
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import fnmatch
 import gzip
 import json
 import os
@@ -17,9 +15,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.recorded import record_all, train
 from benchmarks.slow_training import inside
 from benchmarks.slow_training.costs import truth_of
 from benchmarks.slow_training.plants import ALWAYS, INTERLEAVED, Planted, drawn
@@ -42,7 +40,6 @@ from tests.processes import flagscale as fs
 HERE = Path(__file__).parent
 UNKNOWN = [-1] * len(WORK)
 PIPELINE_MICROBATCHES, PIPELINE_LAYERS = 3, 4
-MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 SCHEMA = pa.schema(
     [
         ("rank", pa.int32()), ("iteration", pa.int32()), ("phase", pa.dictionary(pa.int8(), pa.string())),
@@ -55,48 +52,19 @@ LIST = re.compile(r"\[\s+([-\d.,\s]+?)\s+\]")  # of numbers: on one line
 Steps = tuple[tuple[int, int], Sequence[int], list[tuple[str, int]]]  # a step's number and rank, work, spans
 
 
-class TrainingFailedError(RuntimeError):
-    """A run that has ended otherwise than it should."""
-
-
 def main() -> int:
     """Records what is not recorded, a line for each; 1 where a run failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--only", nargs="*", default=["*"], help="names of runs, with * and ?")
-    parser.add_argument("--into", type=Path, default=HERE, help="where runs/ and truth/ are")
-    parser.add_argument("--list", action="store_true", help="the names only")
-    options = parser.parse_args()
-    failed = 0
-    for plan in drawn(options.seed):
-        if not any(fnmatch.fnmatch(plan.name, pattern) for pattern in options.only):
-            continue
-        truth = options.into / "truth" / f"{plan.name}.json"
-        if options.list or truth.exists():
-            print(plan.name, "recorded" if truth.exists() else "")
-            continue
-        begin = time.monotonic()
-        try:
-            record(plan, options.into / "runs" / plan.name, truth)
-        except TrainingFailedError as error:
-            failed = 1
-            print(error, file=sys.stderr)
-            continue
-        found = json.loads(truth.read_text())
-        cost = f"{found['cost_ms']:6.1f} +- {found['within_ms']:4.1f} of {found['step_ms']:4.0f} ms"
-        print(f"{plan.name:36} {cost}, took {time.monotonic() - begin:.0f} s", flush=True)
-    return failed
+    return record_all(__doc__, drawn, HERE, "truth/{}.json", record)
 
 
-def record(plan: Planted, directory: Path, truth: Path) -> None:
-    """Trains once; the truth is written last."""
+def record(plan: Planted, into: Path) -> str:
+    """Trains once; the truth is written last. Returns what the delays cost."""
+    directory, truth = into / "runs" / plan.name, into / "truth" / f"{plan.name}.json"
     directory.mkdir(parents=True, exist_ok=True)
     truth.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made, _neighbour(plan.busy):
         work = Path(made)
-        finished = train(plan, work)
+        finished = train(plan, inside.__file__, host(plan), work)
         load = os.getloadavg()[0]
         (path,) = (work / "perf").glob("perf_records_*.jsonl")
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -121,8 +89,10 @@ def record(plan: Planted, directory: Path, truth: Path) -> None:
         }
         (directory / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
         step_ms = [(each.iteration, each.elapsed_ms) for each in finished.logged]
-        text = json.dumps(truth_of(plan, step_ms, inside.more_work_ms(plan, flops)), indent=1) + "\n"
+        found = truth_of(plan, step_ms, inside.more_work_ms(plan, flops))
+        text = json.dumps(found, indent=1) + "\n"
         truth.write_text(LIST.sub(lambda found: f"[{' '.join(found[1].split())}]", text))
+    return f"{found['cost_ms']:6.1f} +- {found['within_ms']:4.1f} of {found['step_ms']:4.0f} ms, "
 
 
 @contextlib.contextmanager
@@ -143,28 +113,21 @@ def layout(plan: Planted) -> str:
     return f"PP{plan.stages} DP{plan.ranks // plan.stages}{experts}"
 
 
-def train(plan: Planted, directory: Path) -> fs.Finished:
-    """In that directory."""
-    given = directory / "plan.json"
-    given.write_text(json.dumps(asdict(plan)))
+def host(plan: Planted) -> list[object]:
+    """The host's options."""
     steps = ALWAYS + plan.switched
-    host: list[object] = [*fs.SMALL, "--vocab-size", 4200, "--global-batch-size", 4 * plan.ranks // 2]
+    options: list[object] = [*fs.SMALL, "--vocab-size", 4200, "--global-batch-size", 4 * plan.ranks // 2]
     if plan.stages > 1:
         microbatches = PIPELINE_MICROBATCHES + (plan.options == INTERLEAVED)  # there, whole rounds of stages
         batch = 2 * microbatches * plan.ranks // plan.stages
-        host += ["--pipeline-model-parallel-size", plan.stages, "--num-layers", PIPELINE_LAYERS]
-        host += ["--global-batch-size", batch, "--perf-capture-steps", 20]
+        options += ["--pipeline-model-parallel-size", plan.stages, "--num-layers", PIPELINE_LAYERS]
+        options += ["--global-batch-size", batch, "--perf-capture-steps", 20]
     if "--micro-batch-size" in plan.options:
-        host += ["--global-batch-size", inside.DOCUMENT_MICROBATCHES * plan.ranks]
+        options += ["--global-batch-size", inside.DOCUMENT_MICROBATCHES * plan.ranks]
     if plan.more_work == "more_microbatches":
-        host += ["--global-batch-size", 2 * inside.MICROBATCHES * plan.ranks]
+        options += ["--global-batch-size", 2 * inside.MICROBATCHES * plan.ranks]
     # A rank that runs one more micro-batch reads more than its share of the data.
-    host += [*plan.options, "--train-iters", 2 * steps, "--exit-interval", steps]
-    words = fs.launched(*map(str, [inside.__file__, given, fs.train_gpt(), *host, *MONITOR]))
-    finished = fs.run(fs.workers(plan.ranks, *words), directory)
-    if finished.returncode:
-        raise TrainingFailedError(f"{plan.name}: the training failed:\n{finished.output[-3000:]}")
-    return finished
+    return [*options, *plan.options, "--train-iters", 2 * steps, "--exit-interval", steps]
 
 
 def first_half(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -5,16 +5,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import runpy
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from benchmarks.slow_training.inside import CORE, OWNERS, RANK, before, slow_forward, step_now, wrap
+from benchmarks.slow_training.inside import CORE, OWNERS, RANK, before, run, slow_forward, step_now, wrap
 from benchmarks.whatif.plans import ALL, BACKWARD_MS, FORWARD_MS, Plant, Training
 
 Function = Callable[..., Any]
@@ -98,17 +94,13 @@ def training_of(content: dict[str, Any]) -> Training:
     return Training(**content | {"layers": tuple(content["layers"]), "plants": plants, "late": late})
 
 
-def main(words: Sequence[str]) -> None:
-    """Plants, then runs the script."""
-    path, *sys.argv = words
-    training = training_of(json.loads(Path(path).read_text()))
-    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
+def plant_all(training: Training) -> None:
+    """All of it, on this rank."""
     pad(training)
     for each in [*training.plants, *([training.late] if training.late else [])]:
         if each.rank in (RANK, ALL):
             plant(each, training)
-    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(sys.argv[1:], lambda found: plant_all(training_of(found)))

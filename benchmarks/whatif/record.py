@@ -7,61 +7,37 @@ A run that is recorded already is not run again. One at a time: a run beside ano
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 import gzip
 import json
 import os
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.recorded import record_all, train
 from benchmarks.whatif import inside
 from benchmarks.whatif.plans import MICRO_BATCH, RAMP, RAMP_SAMPLES, Training, drawn
 from tests.processes import flagscale as fs
 
 HERE = Path(__file__).parent
-MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 CAPTURED = 1000  # as many steps as come
 KEPT = ("header", "node", "clock", "step", "capture", "captured", "end")
 
 
 def main() -> int:
     """Records what is not recorded, a line for each; 1 where a run failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--only", nargs="*", default=["*"], help="names of runs, with * and ?")
-    parser.add_argument("--into", type=Path, default=HERE, help="where runs/ is")
-    parser.add_argument("--list", action="store_true", help="the names only")
-    options = parser.parse_args()
-    failed = 0
-    for training in drawn(options.seed):
-        directory = options.into / "runs" / training.name
-        if not any(fnmatch.fnmatch(training.name, pattern) for pattern in options.only):
-            continue
-        if options.list or (directory / "truth.json").exists():
-            print(training.name, "recorded" if (directory / "truth.json").exists() else "")
-            continue
-        begin = time.monotonic()
-        said = record(training, directory)
-        failed |= bool(said)
-        print(f"{training.name:24} took {time.monotonic() - begin:.0f} s {said}", flush=True)
-    return failed
+    return record_all(__doc__, drawn, HERE, "runs/{}/truth.json", record)
 
 
-def record(training: Training, directory: Path) -> str:
-    """Trains once, and says why that failed; the truth is written last."""
+def record(training: Training, into: Path) -> str:
+    """Trains once; the truth is written last."""
+    directory = into / "runs" / training.name
     with tempfile.TemporaryDirectory() as made:
         work = Path(made)
-        finished = train(training, work)
-        if finished.returncode:
-            return f"failed:\n{finished.output[-3000:]}"
+        finished = train(training, inside.__file__, host(training), work)
         (path,) = (work / "perf").glob("perf_records_*.jsonl")
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "perf.jsonl.gz").write_bytes(gzip.compress(kept(path.read_bytes()), mtime=0))
@@ -78,14 +54,6 @@ def kept(run_file: bytes) -> bytes:
     """Of a run file what predictions are made of."""
     lines = run_file.splitlines(keepends=True)
     return b"".join(line for line in lines if json.loads(line)["kind"] in KEPT)
-
-
-def train(training: Training, directory: Path) -> fs.Finished:
-    """In that directory."""
-    given = directory / "plan.json"
-    given.write_text(json.dumps(asdict(training)))
-    words = fs.launched(*map(str, [inside.__file__, given, fs.train_gpt(), *host(training), *MONITOR]))
-    return fs.run(fs.workers(training.ranks, *words), directory)
 
 
 def host(training: Training) -> list[object]:

@@ -42,16 +42,20 @@ def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patc
     return train
 
 
-def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
-    """Around what the host calls first when its loop is over."""
+def before(original: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    """Acts before each call."""
 
     @functools.wraps(original)
-    def left_call(*args: Any, **kwargs: Any) -> Any:
-        if hooks.active:
-            hooks.loop_left()
+    def call(*args: Any, **kwargs: Any) -> Any:
+        act()
         return original(*args, **kwargs)
 
-    return left_call
+    return call
+
+
+def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    """Around what the host calls first when its loop is over."""
+    return before(original, lambda: hooks.loop_left() if hooks.active else None)
 
 
 def paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
@@ -102,14 +106,7 @@ def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Cal
 
 def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
     """Around what begins a phase that lasts to the end of the train step."""
-    timer = phase_timer(hooks, name)
-
-    @functools.wraps(original)
-    def opening_call(*args: Any, **kwargs: Any) -> Any:
-        timer.start()
-        return original(*args, **kwargs)
-
-    return opening_call
+    return before(original, phase_timer(hooks, name).start)
 
 
 def patch_log(training_log: Any, hooks: TrainingHooks, patches: Patches) -> None:

@@ -6,10 +6,12 @@ less than the machine's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+from flagscale_perf.spine.processes import CGROUP, control_groups
 
 _NO_LIMIT = 1 << 60  # version 1 has a number near 2**63 where there is no limit
 _KIB = 1024
@@ -48,12 +50,12 @@ class Machine:
         proc, cgroup: where these file systems are mounted.
     """
 
-    proc: str = "/proc"
-    cgroup: str = "/sys/fs/cgroup"
+    proc: Path = Path("/proc")
+    cgroup: Path = CGROUP
 
     def free(self) -> Free | None:
         """The least of what the machine and each control group around this process leave; None if unknown."""
-        available = _field(os.path.join(self.proc, "meminfo"), "MemAvailable:")
+        available = _field(self.proc / "meminfo", "MemAvailable:")
         found = [] if available is None else [Free(available * _KIB, "MemAvailable of /proc/meminfo")]
         for directory in self._groups():
             found += self._left(directory)
@@ -65,49 +67,32 @@ class Machine:
         in_group = None
         if group is not None:
             for name in ("memory.events", "memory.oom_control"):
-                counted = _field(os.path.join(group, name), "oom_kill")
+                counted = _field(group / name, "oom_kill")
                 in_group = counted if in_group is None else in_group
-        return Kills(in_group, _field(os.path.join(self.proc, "vmstat"), "oom_kill"))
+        return Kills(in_group, _field(self.proc / "vmstat", "oom_kill"))
 
-    def _left(self, directory: str) -> list[Free]:
+    def _left(self, directory: Path) -> list[Free]:
         for limit_name, used_name, cache in (
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            limit = _number(os.path.join(directory, limit_name))
-            used = _number(os.path.join(directory, used_name))
+            limit = _number(directory / limit_name)
+            used = _number(directory / used_name)
             if limit is not None and used is not None and limit < _NO_LIMIT:
                 # what it holds of files can be given back
-                cached = _field(os.path.join(directory, "memory.stat"), cache) or 0
+                cached = _field(directory / "memory.stat", cache) or 0
                 return [Free(max(0, limit - used + cached), f"the limit in {directory}/{limit_name}")]
         return []
 
-    def _groups(self) -> Iterator[str]:
-        """The memory control group of this process, and those around it. Inside a container the path that
-        the kernel names may not be there; then the mount itself is the group.
-        """
-        for line in _lines(os.path.join(self.proc, "self", "cgroup")):
-            number, _, rest = line.partition(":")
-            controllers, _, path = rest.partition(":")
-            if number == "0" and not controllers:
-                roots = [self.cgroup, os.path.join(self.cgroup, "unified")]
-            elif "memory" in controllers.split(","):
-                roots = [os.path.join(self.cgroup, "memory")]
-            else:
-                continue
-            for root in roots:
-                yield from _up(root, path.strip("/"))
+    def _groups(self) -> Iterator[Path]:
+        """The memory control group of this process, and those around it."""
+        membership = "\n".join(_lines(self.proc / "self" / "cgroup"))
+        for group in control_groups("memory", membership, self.cgroup):
+            if any((group / name).is_file() for name in ("memory.stat", "memory.events")):
+                yield group
 
 
-def _up(root: str, path: str) -> Iterator[str]:
-    names = path.split("/") if path else []
-    for depth in range(len(names), -1, -1):
-        directory = os.path.join(root, *names[:depth])
-        if any(os.path.isfile(os.path.join(directory, name)) for name in ("memory.stat", "memory.events")):
-            yield directory
-
-
-def _field(path: str, name: str) -> int | None:
+def _field(path: Path, name: str) -> int | None:
     for line in _lines(path):
         words = line.split()
         if len(words) >= 2 and words[0] == name and words[1].isdecimal():
@@ -115,14 +100,13 @@ def _field(path: str, name: str) -> int | None:
     return None
 
 
-def _number(path: str) -> int | None:
+def _number(path: Path) -> int | None:
     words = next(iter(_lines(path)), "").split()
     return int(words[0]) if words and words[0].isdecimal() else None
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: Path) -> list[str]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().splitlines()
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []

@@ -4,12 +4,13 @@ with the wrong value and what to write instead.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import os
 import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import is_usable_name, local_path
@@ -24,6 +25,7 @@ _URL = re.compile(
     r"(?P<server>https?://(?:[\w.-]+|\[[\da-fA-F:]+\])(?::(?P<port>\d{1,5}))?)(?P<path>(?:/[\w./~%+-]*)?)"
 )
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
+_N = TypeVar("_N", int, float)
 
 
 def parse_bool(text: str) -> bool:
@@ -36,34 +38,22 @@ def parse_bool(text: str) -> bool:
 
 def whole(least: int, most: int, example: int) -> Callable[[str], int]:
     """A whole number, both limits included."""
-
-    def parse(text: str) -> int:
-        try:
-            number = int(str(text).strip())
-        except ValueError:
-            number = least - 1
-        if not least <= number <= most:
-            raise PerfError(
-                f"{text!r} is not a whole number from {least} to {most}; write for example {example}"
-            )
-        return number
-
-    return parse
+    said = f"whole number from {least} to {most}; write for example {example}"
+    return _number(int, lambda number: least <= number <= most, said)
 
 
 def above_zero(most: float, example: str, unit: str = "") -> Callable[[str], float]:
     """A number above 0, the upper limit included."""
+    said = f"number{unit} above 0 and up to {most:g}; write for example {example}"
+    return _number(float, lambda number: 0 < number <= most, said)
 
-    def parse(text: str) -> float:
-        try:
-            number = float(str(text).strip())
-        except ValueError:
-            number = math.nan
-        if not 0 < number <= most:
-            raise PerfError(
-                f"{text!r} is not a number{unit} above 0 and up to {most:g}; write for example {example}"
-            )
-        return number
+
+def _number(convert: Callable[[str], _N], is_right: Callable[[_N], bool], said: str) -> Callable[[str], _N]:
+    def parse(text: str) -> _N:
+        with contextlib.suppress(ValueError):
+            if is_right(number := convert(str(text).strip())):
+                return number
+        raise PerfError(f"{text!r} is not a {said}")
 
     return parse
 

@@ -28,6 +28,12 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """That of the values that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
+
+
 def mean_of_all(values: Sequence[float | None]) -> float | None:
     """The mean; None where there is no value, or one is not known."""
     known = [value for value in values if value is not None]

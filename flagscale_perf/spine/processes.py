@@ -1,9 +1,13 @@
-"""What Linux says of a process: in /proc/PID/stat, and whether it is there."""
+"""What Linux says of a process: in /proc/PID/stat, whether it is there, and in which control groups it is."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
+
+CGROUP = Path("/sys/fs/cgroup")
 
 
 class ProcessStat(NamedTuple):
@@ -49,3 +53,29 @@ def pid_namespace() -> int | None:
         return os.stat("/proc/self/ns/pid").st_ino if is_own else None
     except OSError:
         return None
+
+
+def control_groups(controller: str, membership: str, mounts: Path = CGROUP) -> Iterator[Path]:
+    """The control groups of a process for "cpu" or "memory", and those around them, the innermost first; also
+    where none is. Inside a container the path that the kernel names may not be there; then the mount itself
+    is the group.
+
+    Args:
+        controller: what they limit.
+        membership: the content of its /proc/PID/cgroup.
+        mounts: where control groups are mounted.
+    """
+    for line in membership.splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        roots: list[Path] = []
+        if number == "0" and not controllers:
+            roots = [mounts, mounts / "unified"]
+        elif controller in controllers.split(","):
+            roots = [*dict.fromkeys([mounts / controllers, mounts / controller])]
+        for root in roots:
+            group = root / path.strip("/")
+            yield group
+            while group != root:
+                group = group.parent
+                yield group

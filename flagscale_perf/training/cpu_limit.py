@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-CGROUP = Path("/sys/fs/cgroup")
 _MILLI = 1000
 
 
@@ -24,29 +23,7 @@ class CpuLimit(NamedTuple):
     throttled_periods: int
 
 
-def groups_of(membership: str, mounts: Path = CGROUP) -> list[Path]:
-    """The control groups for CPU of a process, and those around them, the innermost first.
-
-    Args:
-        membership: the content of its /proc/PID/cgroup.
-        mounts: where control groups are mounted. Inside a container the path that the kernel names may not
-            be there; then the mount itself is the group.
-    """
-    found: list[Path] = []
-    for line in membership.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if number == "0" and not controllers:
-            roots = [mounts, mounts / "unified"]
-        elif "cpu" in controllers.split(","):
-            roots = [mounts / controllers, mounts / "cpu"]
-        else:
-            continue
-        found += [group for root in roots for group in _up(root, path) if (group / "cpu.stat").is_file()]
-    return found
-
-
-def read_limit(groups: list[Path]) -> CpuLimit | None:
+def read_limit(groups: Iterable[Path]) -> CpuLimit | None:
     """The tightest limit of these groups; None without any. Raises OSError, ValueError, LookupError."""
     limits = [(milli, group) for group in groups if (milli := _milli_cpus(group)) is not None]
     if not limits:
@@ -54,14 +31,6 @@ def read_limit(groups: list[Path]) -> CpuLimit | None:
     milli, group = min(limits, key=lambda limit: limit[0])
     counts = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     return CpuLimit(milli, int(counts["nr_periods"]), int(counts["nr_throttled"]))
-
-
-def _up(root: Path, path: str) -> Iterator[Path]:
-    group = root / path.strip("/")
-    yield group
-    while group != root:
-        group = group.parent
-        yield group
 
 
 def _milli_cpus(group: Path) -> int | None:

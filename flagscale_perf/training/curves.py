@@ -5,10 +5,9 @@ device, which nothing here does.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
-from flagscale_perf.spine.averages import mean
+from flagscale_perf.spine.averages import mean_known
 from flagscale_perf.spine.records import record
 from flagscale_perf.spine.slots import Bytes
 
@@ -97,12 +96,7 @@ class CurveWindow:
         curves, self._open = self._open, []
         rates = [one.learning_rate for one in curves if one.learning_rate is not None]
         return {
-            "loss": _mean([one.loss for one in curves]),
-            "grad_norm": _mean([one.grad_norm for one in curves]),
+            "loss": mean_known([one.loss for one in curves]),
+            "grad_norm": mean_known([one.grad_norm for one in curves]),
             "learning_rate": rates[-1] if rates else None,
         }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None

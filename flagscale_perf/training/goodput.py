@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.training.columns import are_parts, highest_of, total
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
-from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.settled import Settling, is_judged
 from flagscale_perf.training.usual import UsualSteps

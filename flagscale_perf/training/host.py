@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.live import BEGINS, ENDS, WORSENS, FindingRecord
+from flagscale_perf.spine.processes import control_groups
 from flagscale_perf.spine.records import record
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.cpu_limit import groups_of, read_limit
+from flagscale_perf.training.cpu_limit import read_limit
 
 _T = TypeVar("_T")
 PERIOD_NS = NS_PER_S
@@ -91,7 +92,8 @@ class HostReader:
         """The process's first thread is the one that trains. `machine`: of other processes, too."""
         self._pid, self._clock, self._machine = pid, clock, machine or MachineReader()
         self._due_ns = 0
-        self._groups = _known(lambda: groups_of((PROC / str(pid) / "cgroup").read_text())) or []
+        groups = _known(lambda: [*control_groups("cpu", (PROC / str(pid) / "cgroup").read_text())]) or []
+        self._groups = [group for group in groups if (group / "cpu.stat").is_file()]
 
     def take(self) -> list[HostRecord]:
         """A new reading where it is time for one."""

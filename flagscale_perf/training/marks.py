@@ -83,15 +83,6 @@ def starts_of(phase: int, marks: Sequence[int]) -> int:
     return sum(mark >> CLOCK_BITS == 2 * phase for mark in marks)
 
 
-def ended_spans(marks: Sequence[int], start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-    """`spans` with their ends: phase, number of the timer whose mark ends it, and nanoseconds. The number is
-    -1 if the end of the step ends it.
-    """
-    ends = [*(mark >> CLOCK_BITS >> 1 for mark in marks), -1]
-    found = spans(marks, start_ns, end_ns)
-    return [(phase, ended_by, dur_ns) for (phase, dur_ns), ended_by in zip(found, ends, strict=False)]
-
-
 def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
     """Nanoseconds of each phase in a step; see `spans`."""
     own_ns = [0] * len(PHASES)

@@ -13,18 +13,11 @@ from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.live import BEGINS
 from flagscale_perf.spine.live import FindingRecord as FindingRecord
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
+from flagscale_perf.spine.records import record, room_of
 from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.curves import CurveRecord as CurveRecord
 from flagscale_perf.training.curves import LoggedRecord as LoggedRecord
 from flagscale_perf.training.host import HostRecord as HostRecord
-from flagscale_perf.training.rank_records import (
-    CutsRecord,
-    DoingRecord,
-    NodeRecord,
-    RanksRecord,
-    StragglerRecord,
-)
 
 
 class Outcome(IntEnum):
@@ -350,25 +343,3 @@ class StandstillRecord(NamedTuple):
         stood_s = self.stood_ns / NS_PER_S
         text = f"the job stood still for {stood_s:.1f} s: {who}; this time is in no rate"
         return FindingRecord("standstill", BEGINS, text, stood_s, "s")
-
-
-Record = (
-    RunHeader
-    | StepRecord
-    | PhaseRecord
-    | CurveRecord
-    | CaptureRecord
-    | CapturedRecord
-    | HardwareRecord
-    | HostRecord
-    | StandstillRecord
-    | NodeRecord
-    | RanksRecord
-    | CutsRecord
-    | StragglerRecord
-    | DoingRecord
-    | FindingRecord
-    | IntervalRecord
-    | EventRecord
-    | RunEnd
-)

@@ -7,12 +7,13 @@ from collections import deque
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.live import BEGINS, FindingRecord
+from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.clocks import capped_by, caps_in
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import CpuWatch
 from flagscale_perf.training.memory import MemoryTotals
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord, StepRecord
 from flagscale_perf.training.slowdown import SlowdownWatch
 
 SLOW = Limit(

@@ -92,32 +92,18 @@ class TrustedWork:
 
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
-        self._closed = Work()
+        self._closed = self._open = Work()
         world_size, peak, _ = scale
         self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
-        self._begin_anew()
         self.intervals = self.suspect_intervals = 0
-
-    def _begin_anew(self) -> None:
-        self._elapsed_ns = 0
-        self._model_flops: int | None = 0
-        self._hardware_flops: int | None = 0
 
     def add_step(self, step: StepRecord) -> None:
         """A step that rates are made of."""
-        self._elapsed_ns += step.iteration_ns
-        self._model_flops = plus(self._model_flops, step.model_flops)
-        self._hardware_flops = plus(self._hardware_flops, step.hardware_flops)
+        self._open = self._open.plus(Work.of(step))
 
     def add_steps(self, iteration_ns: Sequence[int], *flops: Sequence[int | None]) -> None:
         """Several of them; `flops`: of the model, and of the hardware."""
-        model, hardware = map(total, flops)
-        self._elapsed_ns += total(iteration_ns) or 0
-        self._model_flops = plus(self._model_flops, model)
-        self._hardware_flops = plus(self._hardware_flops, hardware)
-
-    def _open(self) -> Work:
-        return Work(self._elapsed_ns, self._model_flops, self._hardware_flops)
+        self._open = self._open.plus(Work(total(iteration_ns) or 0, *map(total, flops)))
 
     def close(self, interval: IntervalRecord) -> None:
         """The interval that the steps since the last one make up."""
@@ -133,8 +119,8 @@ class TrustedWork:
         if is_suspect:
             self.suspect_intervals += intervals
         else:
-            self._closed = self._closed.plus(self._open())
-        self._begin_anew()
+            self._closed = self._closed.plus(self._open)
+        self._open = Work()
 
     def add_usual(self, steps: UsualSteps, intervals: Intervals) -> None:
         """Takes steps, and the intervals that end among them."""
@@ -154,8 +140,8 @@ class TrustedWork:
 
     def utilisation(self) -> Utilisation:
         """So far; steps that no interval holds yet are judged as if they were one."""
-        doubtful = self._open().utilisation(self._scale).is_suspect
-        return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
+        doubtful = self._open.utilisation(self._scale).is_suspect
+        return (self._closed if doubtful else self._closed.plus(self._open)).utilisation(self._scale)
 
 
 def left_out(intervals: float | None, suspect: float | None) -> str | None:

@@ -51,8 +51,7 @@ print(now_ns)
 @pytest.fixture
 def changed(package_copy: PackageCopy) -> PackageCopy:
     """A copy of the package that has the page's record type."""
-    package_copy.insert(FILE, f"{CODE}\n\n", "Record = (\n")
-    package_copy.insert(FILE, f"    | {CLASS}\n", ")\n", "    | RunEnd\n")
+    package_copy.insert(FILE, f"{CODE}\n\n", '@record("standstill"')
     package_copy.insert(PIPELINE, f", {CLASS}", ")\n", "joined: ")
     package_copy.insert(PIPELINE, f"    {CLASS},\n", "    HardwareRecord,\n")
     return package_copy

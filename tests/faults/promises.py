@@ -15,14 +15,14 @@ from pathlib import Path
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli import main
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.records import EventRecord, RunEnd
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import REALTIME_FILE
 from flagscale_perf.store.decoder import decode
 from flagscale_perf.store.run_file import RunFile
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StepRecord
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flagscale_perf.spine.jsonl import dump, encode
 from flagscale_perf.spine.peers.node import Gone, News
+from flagscale_perf.spine.records import Record
 from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import NodeRecord
@@ -15,7 +16,6 @@ from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory
 from flagscale_perf.training.ranks.gather import Gathering, Job
 from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.records import Record
 from tests.fakes import make_identity
 from tests.fuzz.target import Finding
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import psutil
 
+from flagscale_perf.spine.records import Record
 from flagscale_perf.store.decoder import decode
-from flagscale_perf.training.records import Record, StepRecord
+from flagscale_perf.training.records import StepRecord
 
 REPO = Path(__file__).parents[2]
 DEADLINE_S = 300.0  # only a hung one takes so long, however busy the machine

@@ -13,7 +13,7 @@ from flagscale_perf.analysis.replays import Doubt, Replays
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.records import KILLED, NOT_KNOWN, EventRecord, RunHeader
+from flagscale_perf.spine.records import KILLED, NOT_KNOWN, EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.store.decoder import Chunk
@@ -58,7 +58,6 @@ from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
     PhaseRecord,
-    Record,
     StandstillRecord,
     StepRecord,
 )

@@ -22,7 +22,7 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.analysis.session import Course, tone_of
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import KILLED, NOT_KNOWN, RUNNING, EventRecord, RunHeader
+from flagscale_perf.spine.records import KILLED, NOT_KNOWN, RUNNING, EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.store.evidence import not_known
@@ -33,7 +33,7 @@ from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUP_WORDS, GROUPS, share, total_of
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.late import words_of
-from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
+from flagscale_perf.training.records import IntervalRecord, StepRecord
 from flagscale_perf.training.settled import Settling
 from flagscale_perf.training.window import end_mono_ns
 

@@ -14,7 +14,7 @@ from flagscale_perf.analysis.blocks import Block, Cell, FileLink, Note, Part, Qu
 from flagscale_perf.analysis.blocks import Sparkline as Spark
 from flagscale_perf.analysis.listed import not_read
 from flagscale_perf.analysis.listing import Listing
-from flagscale_perf.spine.averages import mean
+from flagscale_perf.spine.averages import mean, mean_known
 from flagscale_perf.store.runs import LONG_BYTES
 from flagscale_perf.training.analysis import settings
 from flagscale_perf.training.analysis.report import Curves
@@ -69,7 +69,7 @@ def report_of(
     groups = configurations(listed.runs, keys) if is_grouped else []
     if not is_sorted:
         rate = rate_of(listed.runs)
-        groups.sort(key=lambda group: -(_mean([getattr(run, rate) for run in group]) or 0.0))
+        groups.sort(key=lambda group: -(mean_known([getattr(run, rate) for run in group]) or 0.0))
     of = f" of {len(groups):,} configuration{'s' * (len(groups) != 1)}" if is_grouped else ""
     sections = _grouped(groups, keys) if is_grouped else _sections(listed, keys, to_pages)
     rows = _group_rows(groups, keys) if is_grouped else _rows(listed.runs, keys)
@@ -227,9 +227,9 @@ def _grouped(groups: Sequence[Sequence[Run]], keys: Sequence[str]) -> list[Secti
         (
             *([settings.shown(group[0].settings.get(key)) for key in shown[: settings.MOST_KEYS]] or ["all"]),
             Quantity(len(group)),
-            Quantity(_mean([run.mfu for run in group]), "share"),
+            Quantity(mean_known([run.mfu for run in group]), "share"),
             *(Quantity(value, unit, decimals) for value, unit, decimals in _speeds(group)),
-            Quantity(_mean([run.goodput for run in group]), "share"),
+            Quantity(mean_known([run.goodput for run in group]), "share"),
         )
         for group in groups
     ]
@@ -249,12 +249,7 @@ def _speeds(group: Sequence[Run]) -> list[tuple[float | None, str, int]]:
     known = [run.tokens_per_s for run in group if run.tokens_per_s is not None]
     spread = stdev(known) / mean(known) if len(known) > 1 and mean(known) else None
     ends = (min(known), max(known)) if known else (None, None)
-    return [(_mean(known), "", 0), (spread, "share", 2), (ends[0], "", 0), (ends[1], "", 0)]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    return [(mean_known(known), "", 0), (spread, "share", 2), (ends[0], "", 0), (ends[1], "", 0)]
 
 
 def _group_rows(groups: Sequence[Sequence[Run]], keys: Sequence[str]) -> list[Sequence[Any]]:
@@ -265,7 +260,7 @@ def _group_rows(groups: Sequence[Sequence[Run]], keys: Sequence[str]) -> list[Se
         *(
             [
                 *(_raw(group[0].settings.get(key)) for key in shown),
-                *(len(group), _mean([run.mfu for run in group])),
+                *(len(group), mean_known([run.mfu for run in group])),
                 *(value for value, _, _ in _speeds(group)),
             ]
             for group in groups

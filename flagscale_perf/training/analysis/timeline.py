@@ -26,7 +26,7 @@ from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.capture import is_sound, unpacked
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import HostRecord
-from flagscale_perf.training.marks import ended_spans
+from flagscale_perf.training.marks import spans
 from flagscale_perf.training.phases import PHASES, TABLE, PhaseJoin
 from flagscale_perf.training.rank_records import (
     PHASE_BASE,
@@ -188,22 +188,11 @@ class _Tracks:
         if phases is not None:
             named = dict(zip(PHASES, phases.record[1:], strict=True))
             until_ns = step.start_ns + step.iteration_ns
-            yield from self._laid(step.iteration, 0, PHASES_ROW, _Stretch(step.start_ns, until_ns), named)
-
-    def _laid(
-        self,
-        iteration: int,
-        rank: int,
-        row: tuple[str, int],
-        whole: _Stretch,
-        named: Mapping[str, int | None],
-    ) -> Iterator[Item]:
-        """Phases of which only the nanoseconds are recorded."""
-        track, parent = self._row(rank, row), self._id(iteration)
-        for place, (name, begin_ns, end_ns) in enumerate(end_to_end(*whole, named.items())):
-            own = id_within(parent, place)
-            facts = {"dur_ns": named[name]} if named[name] != end_ns - begin_ns else {}  # where it is cut off
-            yield Item(name, track, begin_ns, end_ns, facts, own, parent)
+            row = self._row(0, PHASES_ROW)
+            for place, laid in enumerate(end_to_end(step.start_ns, until_ns, named.items())):
+                phase, begin_ns, end_ns = laid
+                known = {"dur_ns": named[phase]} if named[phase] != end_ns - begin_ns else {}  # if cut off
+                yield Item(phase, row, begin_ns, end_ns, known, id_within(own, place), own)
 
     def captured(self, step: CapturedRecord) -> Iterator[Item]:
         """A step of a rank, phase by phase, each when it was."""
@@ -214,7 +203,7 @@ class _Tracks:
         own = self._id(step.iteration, "captured", step.rank)
         parent = self._id(step.iteration) if step.iteration in self._worked else None
         yield Item(f"train step {step.iteration}", track, at_ns, end_ns, {}, own, parent)
-        for place, (phase, _, took_ns) in enumerate(ended_spans(unpacked(step), at_ns, end_ns)):
+        for place, (phase, took_ns) in enumerate(spans(unpacked(step), at_ns, end_ns)):
             until_ns = min(at_ns + max(0, took_ns), end_ns)
             if until_ns > at_ns:
                 yield Item(PHASES[phase], track, at_ns, until_ns, {}, id_within(own, place), own)

@@ -8,25 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.spine.peers.node import Node
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import StepCuts
 from flagscale_perf.training.ledger.naming import LIVE
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer
-from flagscale_perf.training.ranks.gatherer import Job as PeerJob
 from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankItem
 from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
-from flagscale_perf.training.records import (
-    HardwareRecord,
-    HostRecord,
-    IntervalRecord,
-    Record,
-    StepRecord,
-)
+from flagscale_perf.training.records import HardwareRecord, HostRecord, IntervalRecord, StepRecord
 
 RankNode = Node[RankIdentity, RankItem]
 
@@ -73,11 +67,8 @@ class Gathering:
 
     def __init__(self, job: Job, node: RankNode) -> None:
         """`node` of the ranks beside rank 0."""
-        place = job.place
-        has_others = place.has_other_nodes
-        peers = PeerJob(place.key, str(place.rank), place.world_size, has_others, job.directory, job.kept)
         self._job = job
-        self._gatherer = Gatherer(peers, node)
+        self._gatherer = Gatherer(job.place, job.directory, job.kept, node)
         self._view = RanksView(job.facts, least=job.least_late)
         self._machine = Machine(job.facts.world_size)
         self._machine.join(job.identity)

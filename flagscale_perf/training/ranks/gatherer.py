@@ -16,32 +16,12 @@ from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import Inbox, Received, directory_of
 from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RankItem, name_of
+from flagscale_perf.training.ranks.place import Place
 
 LOOK_NS = 15 * NS_PER_MS  # of every half second; with what is then made of it, about one twentieth of a core
 LAST_LOOK_NS = 500 * NS_PER_MS
 SILENCE_NS = 60 * NS_PER_S  # from then on it is reported that nothing has come from other nodes
 MAX_NOTES = 64
-
-
-@dataclass(frozen=True)
-class Job:
-    """The job whose processes are gathered.
-
-    Attributes:
-        key: identifies the job among those of this user.
-        name: the process whose companion gathers; unique in the job.
-        size: how many members the job has.
-        has_other_nodes: whether some are, or may be, on other nodes.
-        directory: of the run's files.
-        kept: where blocks stay as they were sent.
-    """
-
-    key: str
-    name: str
-    size: int
-    has_other_nodes: bool
-    directory: Path
-    kept: KeptBlocks
 
 
 @dataclass
@@ -65,12 +45,16 @@ class Gathered:
 class Gatherer:
     """Brings the job's other processes together; reads files in `take`, so not for a thread of the host."""
 
-    def __init__(self, job: Job, node: Node[RankIdentity, RankItem]) -> None:
-        """`node` of the processes beside the one whose companion this is."""
-        self._job = job
+    def __init__(
+        self, place: Place, directory: Path, kept: KeptBlocks, node: Node[RankIdentity, RankItem]
+    ) -> None:
+        """`place` of the process whose companion this is, and `node` of those beside it; `directory` of the
+        run's files; `kept`: where blocks stay as they were sent.
+        """
+        self._place, self._directory, self._kept = place, directory, kept
         self._node = node
         self._inbox: Inbox | None = None
-        self._met = {job.name}
+        self._met = {str(place.rank)}
         self._gone: set[str] = set()
         self._noted: set[str] = set()
         self._request: Any = None
@@ -91,7 +75,7 @@ class Gatherer:
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
         self._add(self._node.cycle())
-        if self._job.has_other_nodes:
+        if self._place.has_other_nodes:
             self._read_files(lambda inbox: inbox.look(LOOK_NS))
         self._notice_silence(self._start_ns)
         return self._taken()
@@ -123,7 +107,7 @@ class Gatherer:
             self._meet(report.owners)
         self._new.items += received.items
         for hostname, lines in received.blocks:
-            self._job.kept.add(hostname, lines)
+            self._kept.add(hostname, lines)
         for report in received.reports:
             self._lose(report.gone)
             self._note(report.notes)
@@ -132,8 +116,8 @@ class Gatherer:
 
     def _opened_inbox(self) -> Inbox:
         if self._inbox is None:
-            directory = directory_of(self._job.directory, self._job.key)
-            self._inbox = Inbox(directory, self._job.size)
+            directory = directory_of(self._directory, self._place.key)
+            self._inbox = Inbox(directory, self._place.world_size)
             if self._request is not None:
                 self._inbox.request(self._request)
         return self._inbox
@@ -141,7 +125,7 @@ class Gatherer:
     def _add(self, news: News[RankIdentity, RankItem]) -> None:
         self._meet(news.owners)
         self._new.items += news.items
-        self._job.kept.add_items(news.items)
+        self._kept.add_items(news.items)
         self._lose(news.gone)
         self._note(news.notes)
 
@@ -174,14 +158,14 @@ class Gatherer:
                 "no process of this user has handed their records over"
             )
         is_known = self._has_reported_silence or self._is_cut_off
-        if is_known or not self._job.has_other_nodes or monotonic_ns() - start_ns < SILENCE_NS:
+        if is_known or not self._place.has_other_nodes or monotonic_ns() - start_ns < SILENCE_NS:
             return
         self._has_reported_silence = True
-        silent = self._job.size - len(self._met) - self._node.missing
+        silent = self._place.world_size - len(self._met) - self._node.missing
         if silent > 0:
             self._report(
                 f"{_are(silent, 'other nodes')} silent: "
-                f"{self._job.directory} is perhaps not the same directory on every node"
+                f"{self._directory} is perhaps not the same directory on every node"
             )
 
 

@@ -15,12 +15,12 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.spine.live import BEGINS, ENDS, FindingRecord
-from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.phases import Kind, of_kind
 from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.inquiry import ASK
-from flagscale_perf.training.records import Record, StepRecord
+from flagscale_perf.training.records import StepRecord
 from flagscale_perf.training.requests import STACKS
 from flagscale_perf.training.settled import is_judged
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import MAX_NS, dump
@@ -37,13 +37,6 @@ class Process(Protocol):
 
     def answer(self, question: str, /) -> str | None:
         """Its answer; None while there is none."""
-
-
-class Asked(NamedTuple):
-    """A `Process` of two functions."""
-
-    ask: Callable[[str], None]
-    answer: Callable[[str], str | None]
 
 
 class Inquiry:

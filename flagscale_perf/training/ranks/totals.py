@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.host import HostStretch, merged
 from flagscale_perf.training.phases import share
 from flagscale_perf.training.rank_records import (
@@ -19,7 +20,6 @@ from flagscale_perf.training.rank_records import (
 )
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
 from flagscale_perf.training.rates import as_gb, highest
-from flagscale_perf.training.records import Record
 
 MAX_STRAGGLERS = 200
 MAX_NAMED = 64

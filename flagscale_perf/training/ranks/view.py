@@ -9,7 +9,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from flagscale_perf.spine.live import BEGINS, ENDS, WORSENS, FindingRecord
-from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host import CpuWatch
@@ -18,7 +18,7 @@ from flagscale_perf.training.rank_records import NodeRecord, StragglerIdentity, 
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity, block_steps
 from flagscale_perf.training.ranks.late import LateRanks, straggler_text
 from flagscale_perf.training.ranks.table import RanksTable
-from flagscale_perf.training.records import IntervalRecord, Record
+from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.remarks import device_errors
 
 SUMMARY_NS = 10 * NS_PER_S

@@ -24,7 +24,7 @@ from flagscale_perf.training.phases import PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.gather import Gathering, Job, node_of
 from flagscale_perf.training.ranks.identity import identity_of
-from flagscale_perf.training.ranks.inquiry import Asked, Inquiry
+from flagscale_perf.training.ranks.inquiry import Inquiry
 from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.recording.questions import Questions
@@ -297,7 +297,7 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     except RuntimeError as error:
         notes.append(Remark("standstill", f"no look-out for a job that stands still: {error}"))
     readings = _readings(task, notes)
-    own = Inquiry(_own_identity(task, parent), Asked(parent.ask, parent.answer))
+    own = Inquiry(_own_identity(task, parent), parent)
     return TrainingPipeline(task, Sources(readings, _ranks(task, parent), host, watch.take, notes, own))
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.rank_records import DoingRecord
 from flagscale_perf.training.ranks.hang import HangWatch
 from flagscale_perf.training.ranks.inquiry import Inquiry
-from flagscale_perf.training.records import Record, StepRecord
+from flagscale_perf.training.records import StepRecord
 from flagscale_perf.training.requests import PROFILE, STACKS, RequestFile
 from flagscale_perf.writer.instrument import Entry, Remark
 

@@ -10,7 +10,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.records import RUNNING, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import RUNNING, EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
 from flagscale_perf.training.columns import Intervals, highest_of
@@ -24,14 +24,7 @@ from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, StepPha
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.totals import RankTotals
 from flagscale_perf.training.rates import as_gb, highest, tflops_of_all, tflops_per_gpu
-from flagscale_perf.training.records import (
-    HardwareRecord,
-    IntervalRecord,
-    Outcome,
-    PhaseRecord,
-    Record,
-    StepRecord,
-)
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.samples import ThinnedRows
 from flagscale_perf.training.summary.settled import SettledTotals
 from flagscale_perf.training.summary.summary import (

@@ -12,7 +12,7 @@ MEMINFO = "MemTotal:       24684092 kB\nMemFree:  1000 kB\nMemAvailable:   20000
 
 @pytest.fixture
 def machine(tmp_path) -> Machine:
-    return Machine(str(tmp_path / "proc"), str(tmp_path / "cgroup"))
+    return Machine(tmp_path / "proc", tmp_path / "cgroup")
 
 
 def write(tmp_path: Path, files: dict[str, str]) -> None:

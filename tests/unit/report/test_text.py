@@ -10,10 +10,9 @@ from flagscale_perf.analysis.blocks import Block, Report
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.text import SCREEN_LINES, SCREEN_WIDTH, render, screen
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.training.analysis import blocks
 from flagscale_perf.training.analysis.fold import read_report
-from flagscale_perf.training.records import Record
 from tests.every_block import every_block
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
 from tests.golden import golden

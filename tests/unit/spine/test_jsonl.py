@@ -7,8 +7,7 @@ import json
 import pytest
 
 from flagscale_perf.spine.jsonl import dump, encode, recall
-from flagscale_perf.spine.records import RunEnd
-from flagscale_perf.training.records import Record
+from flagscale_perf.spine.records import Record, RunEnd
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step
 
 RECORDS = [

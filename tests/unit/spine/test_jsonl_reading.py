@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode, read_records, recall
-from flagscale_perf.training.records import Record
+from flagscale_perf.spine.records import Record
 from tests.fakes import make_step
 
 

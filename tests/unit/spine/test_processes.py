@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flagscale_perf.spine.processes import ProcessStat, process_stat
+from flagscale_perf.spine.processes import ProcessStat, control_groups, process_stat
 
 
 def test_this_process() -> None:
@@ -54,3 +54,13 @@ def show(stat: Path, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stat.write_text(content)
     original = builtins.open
     monkeypatch.setattr(builtins, "open", lambda path, *args, **kwargs: original(stat, *args, **kwargs))
+
+
+def test_control_groups_from_the_innermost_out_of_both_versions() -> None:
+    mounts = Path("/mounts")
+    found = control_groups("memory", "4:cpu,cpuacct:/x\n3:memory:/docker/x\n", mounts)
+    assert [*found] == [mounts / "memory" / each for each in ("docker/x", "docker", "")]
+    of_cpu = control_groups("cpu", "4:cpu,cpuacct:/x\n3:memory:/docker/x\n", mounts)
+    assert [*of_cpu] == [mounts / each for each in ("cpu,cpuacct/x", "cpu,cpuacct", "cpu/x", "cpu")]
+    unified = control_groups("cpu", "0::/pod\n", mounts)
+    assert [*unified] == [mounts / each for each in ("pod", "", "unified/pod", "unified")]

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.spine.jsonl import MAX_ITEMS, MAX_TEXT, encode
-from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunEnd
+from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, Record, RunEnd
 from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.rank_records import NodeRecord
-from flagscale_perf.training.records import Record
 from tests.every_instrument import WRITERS, records_of
 from tests.fakes import (
     make_event,

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import MAX_DEPTH, BadLine, encode, read_records
-from flagscale_perf.spine.records import KINDS
+from flagscale_perf.spine.records import KINDS, Record
 from flagscale_perf.store.decoder import decode
-from flagscale_perf.training.records import Record
 from tests.fakes import make_header
 from tests.strategies import any_record, json_values
 

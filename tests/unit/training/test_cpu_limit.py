@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.training.cpu_limit import CGROUP, CpuLimit, groups_of, read_limit
+from flagscale_perf.spine.processes import CGROUP, control_groups
+from flagscale_perf.training.cpu_limit import CpuLimit, read_limit
 
 
 def made(group: Path, **files: str) -> None:
@@ -27,7 +28,7 @@ def test_version_2_with_the_limit_on_a_group_around_it(tmp_path: Path) -> None:
     made(tmp_path, cpu__stat="usage_usec 7\n")
     made(tmp_path / "pod", cpu__stat=V2_STAT.format(100, 12), cpu__max="200000 100000\n")
     made(tmp_path / "pod/one", cpu__stat=V2_STAT.format(0, 0), cpu__max="max 100000\n")
-    groups = groups_of("0::/pod/one\n", tmp_path)
+    groups = [*control_groups("cpu", "0::/pod/one\n", tmp_path)][:3]
     assert groups == [tmp_path / "pod/one", tmp_path / "pod", tmp_path]
     assert read_limit(groups) == CpuLimit(2000, 100, 12)
 
@@ -41,18 +42,18 @@ def test_version_1_takes_the_tightest(tmp_path: Path, mount: str) -> None:
     own = {"cpu__cfs_quota_us": "75000\n", "cpu__cfs_period_us": "50000\n"}
     made(root / "docker/x", cpu__stat=V1_STAT.format(40, 20), **own)
     membership = "12:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/system.slice\n"
-    assert read_limit(groups_of(membership, tmp_path)) == CpuLimit(1500, 40, 20)
+    assert read_limit(control_groups("cpu", membership, tmp_path)) == CpuLimit(1500, 40, 20)
 
 
 def test_inside_a_container_the_mount_is_the_group(tmp_path: Path) -> None:
     made(tmp_path, cpu__stat=V2_STAT.format(10, 3), cpu__max="50000 100000\n")
-    assert read_limit(groups_of("0::/../../kubepods/podx\n", tmp_path)) == CpuLimit(500, 10, 3)
+    assert read_limit(control_groups("cpu", "0::/../../kubepods/podx\n", tmp_path)) == CpuLimit(500, 10, 3)
 
 
 def test_without_a_limit_there_is_none(tmp_path: Path) -> None:
     made(tmp_path / "a", cpu__stat=V2_STAT.format(0, 0), cpu__max="max 100000\n")
-    assert read_limit(groups_of("0::/a\n", tmp_path)) is None
-    assert read_limit(groups_of("", tmp_path)) is None
+    assert read_limit(control_groups("cpu", "0::/a\n", tmp_path)) is None
+    assert read_limit(control_groups("cpu", "", tmp_path)) is None
 
 
 @pytest.mark.skipif(
@@ -68,7 +69,7 @@ def test_a_real_limit_throttles_a_busy_process() -> None:
         (group / "cpu.cfs_quota_us").write_text("5000")
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         (group / "cgroup.procs").write_text(str(busy.pid))
-        groups = groups_of(Path(f"/proc/{busy.pid}/cgroup").read_text())
+        groups = [*control_groups("cpu", Path(f"/proc/{busy.pid}/cgroup").read_text())]
         while (limit := read_limit(groups)) is None or limit.throttled_periods < 3:
             assert busy.poll() is None
         busy.kill()

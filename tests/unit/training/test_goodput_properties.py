@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
-from flagscale_perf.training.records import Record
 from tests.fakes import SECOND, make_header
 from tests.strategies import any_record, runs
 

@@ -9,9 +9,10 @@ import pytest
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.analysis.fold import RunFold, read_report
 from flagscale_perf.training.columns import Intervals
-from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StepRecord
 from flagscale_perf.training.usual import UsualSteps
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import MS, SCALE, make_event, make_header, make_phases, make_reading, make_step

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.training.records import IntervalRecord, Outcome, Record, StepRecord
+from flagscale_perf.spine.records import Record
+from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.window import IntervalWindow, skipped_iterations
 from tests.fakes import SCALE
 from tests.strategies import runs

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.training.records import Record
+from flagscale_perf.spine.records import Record
 from flagscale_perf.writer.fanout import FanOut
 from tests.fakes import make_context, make_header, make_interval, make_step
 

@@ -16,14 +16,14 @@ from flagscale_perf.analysis.job import open_session
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import RUNNING, RunEnd
+from flagscale_perf.spine.records import RUNNING, Record, RunEnd
 from flagscale_perf.store.run_file import Reading
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import MAX_EVENTS, RunFold, read_report
 from flagscale_perf.training.analysis.report import Node, TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.rank_records import StragglerRecord
-from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
+from flagscale_perf.training.records import IntervalRecord, StepRecord
 from tests.fakes import (
     MS,
     SECOND,

@@ -7,7 +7,7 @@ from typing import Any
 
 from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.report.trace import pieces
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.training.analysis.timeline import (
     CAPTURED,
     CUTS,
@@ -20,7 +20,7 @@ from flagscale_perf.training.analysis.timeline import (
 from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
-from flagscale_perf.training.records import CapturedRecord, Record
+from flagscale_perf.training.records import CapturedRecord
 from tests.fakes import (
     MS,
     make_event,

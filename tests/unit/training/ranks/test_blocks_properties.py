@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flagscale_perf.spine.records import Record
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import is_undisturbed
 from flagscale_perf.training.phases import PhaseJoin
@@ -21,7 +22,7 @@ from flagscale_perf.training.ranks.blocks import (
     decode_block,
     encode_block,
 )
-from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.records import HardwareRecord, PhaseRecord, StepRecord
 from tests.strategies import json_values, runs
 
 

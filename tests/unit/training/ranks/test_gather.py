@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.spine.peers.node import Gone, News
-from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.ranks import exchange, gather
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox
 from flagscale_perf.training.ranks.gather import Gathering, Job
 from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.records import IntervalRecord, Record
+from flagscale_perf.training.records import IntervalRecord
 from tests.fakes import make_event, make_facts, make_identity, make_interval, make_reading, make_step
 from tests.unit.training.ranks.test_exchange import KEY, line, make_block, place_of, token_of
 

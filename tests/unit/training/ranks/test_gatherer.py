@@ -11,9 +11,10 @@ from flagscale_perf.training.ranks import exchange
 from flagscale_perf.training.ranks import gatherer as gatherer_module
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.exchange import NodeReport, Outbox
-from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer, Job
+from flagscale_perf.training.ranks.gatherer import Gathered, Gatherer
 from flagscale_perf.training.ranks.kept import KeptBlocks
 from flagscale_perf.training.ranks.kind import RankItem
+from flagscale_perf.training.ranks.place import Place
 from tests.fakes import make_identity
 from tests.unit.training.ranks.test_exchange import KEY, line, make_block, place_of, token_of
 
@@ -46,8 +47,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_gatherer(tmp_path: Path, node: FakeNode, one_node: bool = False) -> Gatherer:
     """Of a job of ten whose process "0" gathers."""
-    job = Job(KEY, "0", 10, not one_node, tmp_path, KeptBlocks(tmp_path, 0, 0))
-    return Gatherer(job, node)  # type: ignore[arg-type]
+    place = Place(0, 10, 0, 10 if one_node else 2, KEY)
+    return Gatherer(place, tmp_path, KeptBlocks(tmp_path, 0, 0), node)  # type: ignore[arg-type]
 
 
 def test_the_processes_beside(tmp_path: Path) -> None:

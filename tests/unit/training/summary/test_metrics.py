@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
-from flagscale_perf.training.records import Record
 from flagscale_perf.training.summary.metrics import RUN_LABELS, TABLE, RunMetrics
 from tests.fakes import (
     MS,

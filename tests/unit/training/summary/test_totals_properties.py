@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import Record
 from flagscale_perf.store.decoder import decode
-from flagscale_perf.training.records import Record
 from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import make_header
 from tests.strategies import any_record, json_values, runs
