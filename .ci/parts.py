@@ -1,5 +1,7 @@
-"""Runs the parts of .ci/parts.toml one after another, all of them whatever fails, and says at the end how
-each ended. `.ci/run` and `make test-all` are this.
+"""Runs the parts of .ci/parts.toml, all of them whatever fails, and says at the end how each ended. `.ci/run`
+and `make test-all` are this.
+
+They run one after another; those that are `aside` do so, too, at the same time as the others.
 
 python .ci/parts.py [--all] [PART ...]
 """
@@ -7,6 +9,7 @@ python .ci/parts.py [--all] [PART ...]
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import subprocess
@@ -16,6 +19,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -26,6 +30,7 @@ OK, FAILED, SKIPPED, NOT_RUN = "ok", "FAILED", "skipped", "not run"
 # Arguments of `make test-all` are not meant for the targets of its parts.
 NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 WIDTH = 80
+POLITELY = ("nice", "-n", "10")  # beside trainings whose times are looked at
 # What a part has printed is read by then; what it left running may hold its output for ever.
 LAST_WORDS_S = 10
 _SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$")
@@ -41,6 +46,7 @@ class Part:
     markers: tuple[str, ...] = ()
     because: str = ""
     variable: str = ""
+    aside: bool = False
 
 
 @dataclass
@@ -75,20 +81,25 @@ def environment(repo: Path, absent: list[str]) -> dict[str, str]:
 
 
 def run(part: Part, repo: Path, absent: list[str]) -> Ended:
-    """Runs its command and passes on what it prints."""
-    print(f"\n--- {part.name}: {part.run}", flush=True)
+    """Runs its command and passes on what it prints, at once or, of a part that is `aside`, at its end."""
+    shown = io.BytesIO() if part.aside else sys.stdout.buffer
+    shown.write(f"\n--- {part.name}: {part.run}\n".encode())
+    shown.flush()
     began = time.monotonic()
     process = subprocess.Popen(
-        ["bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
+        [*(POLITELY if part.aside else ()), "bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
     ended = Ended(part, FAILED)
-    reader = threading.Thread(target=_pass_on, args=(process.stdout, ended), daemon=True)
+    reader = threading.Thread(target=_pass_on, args=(process.stdout, shown, ended), daemon=True)
     reader.start()
     code = process.wait()
     reader.join(timeout=LAST_WORDS_S)
     ended.seconds = time.monotonic() - began
+    if isinstance(shown, io.BytesIO):
+        sys.stdout.buffer.write(shown.getvalue())
+        sys.stdout.buffer.flush()
     if code == 0:
         ended.result = OK
     elif code == COULD_NOT_RUN and ended.says:
@@ -96,10 +107,10 @@ def run(part: Part, repo: Path, absent: list[str]) -> Ended:
     return ended
 
 
-def _pass_on(output: IO[bytes], ended: Ended) -> None:
+def _pass_on(output: IO[bytes], shown: IO[bytes], ended: Ended) -> None:
     for line in output:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
+        shown.write(line)
+        shown.flush()
         text = _COLOUR.sub("", line.decode(errors="replace")).rstrip()
         if _SUMMARY.match(text):
             ended.summaries.append(text)
@@ -117,7 +128,7 @@ def counts(summaries: list[str]) -> str:
     return ", ".join(f"{found[word]:,} {word}" for word in shown if found[word])
 
 
-def table(ended: list[Ended]) -> str:
+def table(ended: list[Ended], took_s: float) -> str:
     """A row for each part, below pytest's own lines."""
     wide = max(len(each.part.name) for each in ended)
     lines = [line for each in ended for line in each.summaries] + [""]
@@ -127,22 +138,26 @@ def table(ended: list[Ended]) -> str:
         begin = f"{each.part.name:<{wide}}  {minutes:>2}:{seconds:02}  {each.result:<7}  "
         said = each.says if each.result in (SKIPPED, NOT_RUN) else counts(each.summaries)
         lines += textwrap.wrap(begin + said, WIDTH, subsequent_indent=" " * len(begin), drop_whitespace=True)
-    minutes, seconds = divmod(round(sum(each.seconds for each in ended)), 60)
+    minutes, seconds = divmod(round(took_s), 60)
     return "\n".join([*lines, f"{'all':<{wide}}  {minutes:>2}:{seconds:02}  "]).rstrip()
 
 
 def run_all(parts: list[Part], repo: Path, is_all: bool) -> list[Ended]:
-    """Each in its turn."""
+    """Each in its turn; those that are `aside` beside those behind them."""
     absent: list[str] = []
-    ended: list[Ended] = []
-    for part in parts:
-        if part.because and not is_all:
-            ended.append(Ended(part, NOT_RUN, says=f"make test-all runs it: {part.because}"))
-            continue
-        ended.append(run(part, repo, absent))
-        if ended[-1].result == SKIPPED and part.variable:
-            absent.append(part.variable)
-    return ended
+    ended: list[Ended | Future[Ended]] = []
+    with ThreadPoolExecutor(1) as aside:
+        for part in parts:
+            if part.because and not is_all:
+                ended.append(Ended(part, NOT_RUN, says=f"make test-all runs it: {part.because}"))
+            elif part.aside:
+                ended.append(aside.submit(run, part, repo, [*absent]))
+            else:
+                found = run(part, repo, absent)
+                ended.append(found)
+                if found.result == SKIPPED and part.variable:
+                    absent.append(part.variable)
+    return [each.result() if isinstance(each, Future) else each for each in ended]
 
 
 def main(arguments: list[str], repo: Path = HERE.parent) -> int:
@@ -158,8 +173,9 @@ def main(arguments: list[str], repo: Path = HERE.parent) -> int:
             f"no part {', '.join(sorted(unknown))}: there are {', '.join(part.name for part in parts)}"
         )
     chosen = [part for part in parts if part.name in args.part] if args.part else parts
+    began = time.monotonic()
     ended = run_all(chosen, repo, args.all or bool(args.part))
-    print("\n--- ended\n" + table(ended), flush=True)
+    print("\n--- ended\n" + table(ended, time.monotonic() - began), flush=True)
     return int(any(each.result == FAILED for each in ended))
 
 

@@ -6,9 +6,9 @@ import math
 import re
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 
@@ -16,6 +16,7 @@ _CHOICE = re.compile(
     r"argument (?P<what>\S+): invalid choice: '(?P<word>.*)' \(choose from (?P<all>.*)\)", re.DOTALL
 )
 COMMAND = "COMMAND"
+Typed = TypeVar("Typed")
 _UNKNOWN = "unrecognized arguments: "
 _NUMBER = re.compile(r"(?P<what>.*): invalid (?P<type>int|float) value: (?P<word>.*)", re.DOTALL)
 _KINDS = {"int": "a whole number", "float": "a number"}
@@ -68,14 +69,24 @@ class Command(ABC):
         """Returns the exit code. Raises PerfError for a user's mistake: text on stderr, exit code 2."""
 
 
+def typed(parse: Callable[[str], Typed]) -> Callable[[str], Typed]:
+    """A type of an option, of what reads its value and raises PerfError for a wrong one."""
+
+    def checked(text: str) -> Typed:
+        try:
+            return parse(text)
+        except PerfError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+@typed
 def local_path(text: str) -> Path:
     """A type of an option: a path, `~` expanded. Raises ArgumentTypeError for an address."""
     from flagscale_perf.spine import files  # here: --help needs nothing of it
 
-    try:
-        return Path(files.local_path(text))
-    except PerfError as error:
-        raise ArgumentTypeError(str(error)) from None
+    return Path(files.local_path(text))
 
 
 def add_run(parser: ArgumentParser) -> None:

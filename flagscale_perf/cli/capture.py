@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS
 from flagscale_perf.cli.asking import add_run, ask, live_run
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, typed
 from flagscale_perf.options.values import whole
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.records import CaptureRecord
@@ -22,7 +22,7 @@ class CaptureCommand(Command):
         add_run(parser)
         parser.add_argument(
             "--steps",
-            type=_steps,
+            type=typed(whole(1, MAX_CAPTURE_STEPS, 20)),
             required=True,
             metavar="N",
             help=f"how many, 1 to {MAX_CAPTURE_STEPS}",
@@ -47,10 +47,3 @@ class CaptureCommand(Command):
 
 def _is_answer(record: Any) -> bool:
     return isinstance(record, CaptureRecord) and not record.why
-
-
-def _steps(text: str) -> int:
-    try:
-        return whole(1, MAX_CAPTURE_STEPS, 20)(text)
-    except PerfError as error:
-        raise ArgumentTypeError(str(error)) from None

@@ -15,7 +15,7 @@ from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.analysis.timeline import Drawn
 from flagscale_perf.analysis.whole import Whole, whole_of
-from flagscale_perf.cli.base import Command, add_run, add_session, local_path
+from flagscale_perf.cli.base import Command, add_run, add_session, local_path, typed
 from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.output import STDOUT, check_place, size_of, write
 from flagscale_perf.options.values import parse_ranks
@@ -63,7 +63,8 @@ class TraceExportCommand(Command):
         about = "default: perf_trace_<session>.json here; - for stdout"
         add("-o", "--output", type=local_path, metavar="FILE", help=about)
         add("--steps", type=_steps, metavar="A:B", help="only what lies in these steps")
-        add("--ranks", type=_ranks, metavar="LIST", help="of a training only these ranks, such as 0,2-3")
+        about = "of a training only these ranks, such as 0,2-3"
+        add("--ranks", type=typed(parse_ranks), metavar="LIST", help=about)
         about = "a trace of another program (and its machine) to lie beside it in an archive; may be repeated"
         add("--with", dest="beside", action="append", default=[], metavar="FILE[=HOST]", help=about)
         add("--yes", action="store_true", help=f"write more than {size_of(MOST_BYTES)}, too")
@@ -122,13 +123,6 @@ def _steps(text: str) -> tuple[int, int]:
     if last < first:
         raise ArgumentTypeError(f"{text!r} are no steps; write for example 20:22")
     return first, last
-
-
-def _ranks(text: str) -> frozenset[int]:
-    try:
-        return parse_ranks(text)
-    except PerfError as error:
-        raise ArgumentTypeError(str(error)) from None
 
 
 def _beside(text: str) -> Any:

@@ -14,7 +14,7 @@ from flagscale_perf.report.format import bar_rows, shown
 from flagscale_perf.report.language import ENGLISH, using
 from flagscale_perf.spine.units import UNKNOWN, printable, ranges
 
-MOST_TOKENS, CHARACTERS = 2_000, 4
+CHARACTERS = 4  # of a token
 _ROOM = {
     "run": 900,
     "finding": 3_500,
@@ -42,11 +42,6 @@ def render(report: Report) -> str:
     if left:
         lines.append(f"left_out: {left} lines")
     return "\n".join(lines) + "\n"
-
-
-def tokens(text: str) -> float:
-    """What the text counts, by the rule above."""
-    return _weight(text) / CHARACTERS
 
 
 def _weight(text: str) -> int:

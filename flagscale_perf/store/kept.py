@@ -64,9 +64,9 @@ class Kept:
                 if known != parts and all(any(part.found) for part in known):
                     self._write(known, text)  # now the times prove it again
                 try:
-                    state.restore(text, self._root)
+                    state.made(text, self._root)
                 except (TypeError, ValueError, LookupError, AttributeError, RecursionError):
-                    state.restore(self._fresh, self._root)
+                    state.made(self._fresh, self._root)
                     continue
                 self._had = sum(part.size_bytes for part in known)
                 return known

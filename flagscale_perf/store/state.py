@@ -34,15 +34,11 @@ def text_of(root: Any, most: int = MOST) -> str:
     return json.dumps([[*writer.classes], node], separators=(",", ":"))
 
 
-def restore(text: str, root: Any) -> None:
-    """Puts a state into an object that was just made, in the way of the one whose state it is. Raises what
-    Python raises for a text that is no such state; then the object is of no use any more.
-    """
-    made(text, root)
-
-
 def made(text: str, own: Any = _NONE) -> Any:
-    """The object anew, where it has no functions of its own. Raises as `restore`."""
+    """The object anew; one that has functions of its own is put into `own`, which was just made in the way of
+    the one whose state it is. Raises what Python raises for a text that is no such state; then `own` is of no
+    use any more.
+    """
     classes, node = json.loads(text)
     return _Reader([_class(name) for name in classes]).value(node, own)
 

@@ -7,7 +7,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -49,10 +52,27 @@ if __name__ == "__main__":
 """
 HOOK = "flagscale_perf.hosts.transfer_queue.install.from_environment"
 SWITCHES = {"TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1", "VERL_LOGGING_LEVEL": "INFO"}
+PROGRAMS = {way: (way, SWITCHES) for way in ("verl's plug-in", "flagscale-perf enable", "Ray's hook")} | {
+    "switched off": ("verl's plug-in", {"TQ_TRACE_ENABLED": "0"})
+}
 
 
-def ended(tmp_path: Path, way: str, **switches: str) -> tuple[int, int, dict[int, list[str]]]:
-    """Pids of driver and worker, and which operations the log of each process has."""
+class Ended(NamedTuple):
+    """A program that has ended.
+
+    Attributes:
+        driver, worker: their pids.
+        logs: which operations the log of each process has.
+    """
+
+    directory: Path
+    driver: int
+    worker: int
+    logs: dict[int, list[str]]
+
+
+def ended(tmp_path: Path, way: str, **switches: str) -> Ended:
+    """Runs the program there."""
     site = tmp_path / "site"
     site.mkdir()
     if way == "verl's plug-in":
@@ -74,7 +94,7 @@ def ended(tmp_path: Path, way: str, **switches: str) -> tuple[int, int, dict[int
     )
     environment = os.environ | VARIABLES | switches | {"PYTHONPATH": f"{site}:{REPO}"}
     run = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stderr[-4000:]
     driver, worker = json.loads(re.search("PIDS (.*)", run.stdout)[1])
@@ -82,20 +102,31 @@ def ended(tmp_path: Path, way: str, **switches: str) -> tuple[int, int, dict[int
         int(path.stem.rpartition("_")[2]): re.findall("stage=TQ_CLIENT_(...)_END", path.read_text())
         for path in (tmp_path / "logs/trace").rglob("tq_trace_*.log")
     }
-    return driver, worker, logs
+    return Ended(tmp_path, driver, worker, logs)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Future[Ended]]:
+    """All of them, two at a time: half of what each takes is waiting for its Ray."""
+    with ThreadPoolExecutor(2) as pool:
+        return {
+            name: pool.submit(ended, tmp_path_factory.mktemp("program"), way, **switches)
+            for name, (way, switches) in PROGRAMS.items()
+        }
 
 
 @pytest.mark.parametrize("way", ["verl's plug-in", "flagscale-perf enable"])
-def test_driver_and_workers_are_traced(tmp_path: Path, way: str) -> None:
-    driver, worker, logs = ended(tmp_path, way, **SWITCHES)
-    assert logs == {driver: ["GET"], worker: ["PUT"]}
+def test_driver_and_workers_are_traced(programs: Mapping[str, Future[Ended]], way: str) -> None:
+    found = programs[way].result()
+    assert found.logs == {found.driver: ["GET"], found.worker: ["PUT"]}
 
 
-def test_rays_hook_traces_the_workers(tmp_path: Path) -> None:
-    _, worker, logs = ended(tmp_path, "Ray's hook", **SWITCHES)
-    assert logs == {worker: ["PUT"]}
+def test_rays_hook_traces_the_workers(programs: Mapping[str, Future[Ended]]) -> None:
+    found = programs["Ray's hook"].result()
+    assert found.logs == {found.worker: ["PUT"]}
 
 
-def test_switched_off_nothing_is_traced(tmp_path: Path) -> None:
-    assert ended(tmp_path, "verl's plug-in", TQ_TRACE_ENABLED="0")[2] == {}
-    assert not (tmp_path / "logs").exists()
+def test_switched_off_nothing_is_traced(programs: Mapping[str, Future[Ended]]) -> None:
+    found = programs["switched off"].result()
+    assert found.logs == {}
+    assert not (found.directory / "logs").exists()

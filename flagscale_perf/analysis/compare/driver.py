@@ -33,6 +33,7 @@ from flagscale_perf.spine.averages import mean, mean_of_all, percentile
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.shift import Shift, shift_of
+from flagscale_perf.spine.units import as_ms
 
 MIN_UNITS, MAX_UNITS = 8, 4096  # of a run, where an instrument does not say otherwise
 WARMUP_SHARE = 4  # at most every fourth unit is left out as warm-up
@@ -83,7 +84,7 @@ class Units:
         return cls(
             session,
             times=[unit.time / NS_PER_MS for unit in units],
-            parts={name: [_ms(unit.parts.get(name)) for unit in units] for name in parts},
+            parts={name: [as_ms(unit.parts.get(name)) for unit in units] for name in parts},
             left_out=left_out,
             facts=facts,
             amounts={name: [unit.amounts[name] for unit in units] for name in units[0].amounts},
@@ -161,10 +162,6 @@ def warm(session: Session, count: int, warmup: int, what: str) -> int:
             f"{str(session.path)!r} has {count} {what}; {MIN_UNITS + first} are needed: record a longer run"
         )
     return first
-
-
-def _ms(time_ns: float | None) -> float | None:
-    return None if time_ns is None else time_ns / NS_PER_MS
 
 
 def used_parts(runs: Sequence[Units]) -> list[Units]:

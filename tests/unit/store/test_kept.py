@@ -39,13 +39,13 @@ def everything_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setattr(kept, "MIN_BYTES", 0)
     monkeypatch.setattr(kept, "_BYTES_A_VALUE", 1e-6)
     monkeypatch.setattr("flagscale_perf.spine.jsonl.CHUNK_BYTES", 2048)
-    restore = state.restore
+    restore = state.made
 
     def counted(text: str, root: list[object]) -> None:
         restore(text, root)
         RESTORED.append(type(root[0]).__name__)
 
-    monkeypatch.setattr(state, "restore", counted)
+    monkeypatch.setattr(state, "made", counted)
     RESTORED.clear()
     yield
 
@@ -184,7 +184,7 @@ def test_another_version_reads_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_state_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["training"](tmp_path)
     alone, _ = report(path, is_kept=False), report(path)
-    whole = state.restore
+    whole = state.made
 
     def broken(content: str, root: list[object]) -> None:
         whole(content, root)
@@ -193,7 +193,7 @@ def test_a_state_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: 
             raise ValueError("does not fit")
 
     tried: list[str] = []
-    monkeypatch.setattr(state, "restore", broken)
+    monkeypatch.setattr(state, "made", broken)
     assert report(path) == alone and tried
 
 

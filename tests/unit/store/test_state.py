@@ -38,7 +38,7 @@ def test_a_generator_of_chance_goes_on() -> None:
     values = [chance.randrange(1000) for _ in range(99)]
     for value in values[:50]:
         one.add(value)
-    state.restore(state.text_of(one), other)
+    state.made(state.text_of(one), other)
     for value in values[50:]:
         one.add(value)
         other.add(value)
@@ -49,7 +49,7 @@ def test_what_is_one_stays_one_and_functions_are_the_new_objects_own() -> None:
     rows, new = (ThinnedRows[tuple[int, int]](4, lambda row: row[1]) for _ in range(2))
     for number in range(11):
         rows.add((number, -number))
-    state.restore(state.text_of(rows), new)
+    state.made(state.text_of(rows), new)
     assert new.rows() == rows.rows()
     new.add((11, 5))
     rows.add((11, 5))
@@ -66,7 +66,7 @@ def test_what_refers_to_a_part_of_the_new_object_still_does() -> None:
     root = [[1], {}]
     new: list[Any] = [[], {}]
     add = new[0].append
-    state.restore(state.text_of(root), new)
+    state.made(state.text_of(root), new)
     add(2)
     assert new[0] == [1, 2]
     with pytest.raises(TypeError, match="cannot be kept"):
