@@ -33,7 +33,7 @@ $(RUN): $(SOURCES) $(call locks,run flagscale)
 	$(call environment,.venv,run)
 
 # what `run` has, and more
-$(TEST): $(SOURCES) $(call locks,test flagscale accelerate core bridge)
+$(TEST): $(SOURCES) $(call locks,test flagscale accelerate core bridge lightning)
 	$(call environment,.venv,test)
 	@touch $(RUN)
 
@@ -97,8 +97,8 @@ hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/tee_gpu/test_machines.py -m rpc $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with Bridge and with every tree in HOSTS=DIRECTORY
-	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts tests/processes/test_bridge.py -m other_host $(ARGS)
+test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with Bridge, Lightning and every tree in HOSTS=DIRECTORY
+	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts tests/processes/test_bridge.py tests/processes/test_lightning.py -m other_host $(ARGS)
 
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)

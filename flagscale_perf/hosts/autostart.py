@@ -16,7 +16,11 @@ from flagscale_perf.hosts.asked import ENABLE_FLAG, ENABLE_VARIABLE, asks_for_mo
 from flagscale_perf.spine.errors import PerfError
 
 _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
-_HOSTS = ("megatron", "flagscale")  # packages in whose modules the hooks are
+# Packages in whose modules the hooks are; of the others, which much else imports, the modules that train.
+_HOSTS = (
+    *("megatron", "flagscale", "transformers.trainer"),
+    *("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"),
+)
 # They start the training in processes of their own, and have its flags on their command line: commands, and
 # what `python -m` takes for them, by its first names. `flagscale_perf.launch` installs the hooks itself.
 LAUNCHERS = frozenset(

@@ -16,8 +16,9 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import host_monitor, rehearsal
 from flagscale_perf.hosts.asked import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
-from flagscale_perf.hosts.hf_trainer import TRAINER_MODULE, TrainerHost
+from flagscale_perf.hosts.hf_trainer import TRAINER_MODULE, HuggingFace
 from flagscale_perf.hosts.import_hook import ImportHook
+from flagscale_perf.hosts.lightning import TRAINER_MODULES, Lightning
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import check_asked
@@ -50,13 +51,16 @@ class Installation:
         after: dict[str, Callable[[ModuleType], None]] = {
             ARGUMENTS_MODULE: self._patch_arguments,
             PRETRAIN_MODULE: self._patch_bridge,
-            TRAINER_MODULE: TrainerHost(self.hooks, patches, lambda: _refuse_wrong({})).patch,
+            TRAINER_MODULE: HuggingFace(self.hooks, patches, lambda: _refuse_wrong({})).patch,
             host_monitor.ARGUMENTS_MODULE: lambda module: host_monitor.patch_arguments(module, patches),
             host_monitor.HOOKS_MODULE: lambda module: host_monitor.patch_hooks(
                 module, patches, self._announce
             ),
         }
         after |= {name: self._patch_loop for name in LOOP_MODULES}
+        after |= {
+            name: Lightning(self.hooks, patches, lambda: _refuse_wrong({})).patch for name in TRAINER_MODULES
+        }
         for name, patch in rehearsal.host_patches(patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
         self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)

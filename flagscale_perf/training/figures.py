@@ -38,7 +38,7 @@ from flagscale_perf.training.hardware import (
 )
 from flagscale_perf.training.memory import fragmentation
 from flagscale_perf.training.phases import GROUPS, PHASES, share, total_of
-from flagscale_perf.training.rates import per_device, per_second, per_step
+from flagscale_perf.training.rates import known_tokens, per_device, per_second, per_step
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.utilisation import Scale, Utilisation, Work
 
@@ -112,14 +112,15 @@ _SPEED: tuple[Row, ...] = (
         curve="performance/samples_per_second",
         gauge=Gauge("samples_per_second", "Sequences trained a second, last interval."), in_summary=True,
         summary_key="samples_per_sec"),
-    Row("tokens_per_s", "tokens a second", TOKENS_PER_S, lambda i, run: per_second(i.tokens, i.iteration_ns),
+    Row("tokens_per_s", "tokens a second", TOKENS_PER_S,
+        lambda i, run: per_second(known_tokens(i.tokens, i.samples), i.iteration_ns),
         "Σ tokens / Σ iteration_ns", column=Column("Tokens/s", 13), watch=Watched(3, "tokens/s"),
         curve="performance/tokens_per_second",
         gauge=Gauge("tokens_per_second", "Tokens trained a second, last interval."), in_summary=True,
         summary_key="tokens_per_sec",
         otlp=f"{MEGATRON}tokens_per_sec"),
     Row("samples", "samples", PLAIN, lambda i, run: i.samples, "Σ samples: sequences trained"),
-    Row("tokens", "tokens", PLAIN, lambda i, run: i.tokens, "Σ tokens trained"),
+    Row("tokens", "tokens", PLAIN, lambda i, run: known_tokens(i.tokens, i.samples), "Σ tokens trained"),
     Row("skipped_samples", "skipped samples", PLAIN, lambda i, run: i.skipped_samples,
         "Σ sequences consumed without training"),
 )  # fmt: skip

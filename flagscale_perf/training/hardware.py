@@ -319,7 +319,7 @@ def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:
 
 
 def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scale: Scale) -> float | None:
-    rate = per_second(tokens, elapsed_ns)
+    rate = per_second(tokens or None, elapsed_ns)  # none are trained, or they are not known
     if rate is None or not power_mw or power_mw < 0 or scale.world_size is None:
         return None
     return rate / scale.world_size / (power_mw / MW_PER_W)

@@ -62,6 +62,11 @@ def per_second(count: int | None, elapsed_ns: int) -> float | None:
     return None if count is None or elapsed_ns <= 0 else count / (elapsed_ns / NS_PER_S)
 
 
+def known_tokens(tokens: int, samples: int) -> int | None:
+    """The tokens of these samples; None where the host's batches do not show any."""
+    return tokens or (None if samples else 0)
+
+
 def per_device(total: float | None, world_size: int | None) -> float | None:
     """The share of one device."""
     return None if total is None or world_size is None else total / world_size

@@ -11,7 +11,7 @@ from flagscale_perf.training.curves import CurveWindow
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.host import HostRecord, HostWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases, Waits
-from flagscale_perf.training.rates import Rates, mean_ms, per_second, plus, tflops_per_gpu
+from flagscale_perf.training.rates import Rates, known_tokens, mean_ms, per_second, plus, tflops_per_gpu
 from flagscale_perf.training.records import CurveRecord, HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.samples import Reservoir
 from flagscale_perf.training.usual import UsualSteps
@@ -106,7 +106,7 @@ class StepSums:
         """The rates of these steps, on the run's devices."""
         return Rates(
             tflops_per_gpu(self.model_flops, self.iteration_ns, scale.world_size),
-            per_second(self.tokens, self.iteration_ns),
+            per_second(known_tokens(self.tokens, self.samples), self.iteration_ns),
             per_second(self.samples, self.iteration_ns),
             *self.utilisation(scale),
             mean_ms(self.iteration_ns, self.steps),

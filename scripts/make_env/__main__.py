@@ -51,9 +51,10 @@ class Kind:
 KINDS = {
     "run": Kind(("run",), has_host=True),
     # What `run` has, and more. The FLOPs oracle counts what only a newer Megatron-Core than FlagScale's has;
-    # Bridge is another host, which tests put together with that one.
     "test": Kind(
-        ("test", "accelerate"), has_host=True, apart={"megatron-core": "core", "megatron-bridge": "bridge"}
+        ("test", "accelerate"),
+        has_host=True,
+        apart={"megatron-core": "core", "megatron-bridge": "bridge", "lightning": "lightning"},
     ),
     "trace": Kind(("trace", "verl", "core")),
     "vllm": Kind(("vllm",)),

@@ -31,10 +31,11 @@ WHOLE = {
     "vllm": ["vllm", "torch"],
     "fleet": ["fleet"],
 }
-ALONE = ("flagscale", "accelerate", "core", "bridge", "verl")  # installed without what they say they need
+# Installed without what they say they need.
+ALONE = ("flagscale", "accelerate", "core", "bridge", "lightning", "verl")
 # Which file of torch is the right one depends on the machine (requirements/torch.txt): its dependencies are
 # locked; it is not, nor is what only one of its builds needs.
-OF_TORCH = re.compile(r"torch|triton|(?!nvidia-ml-py)nvidia-|cuda-")
+OF_TORCH = re.compile(r"torch(?!metrics)|triton|(?!nvidia-ml-py)nvidia-|cuda-")
 # vLLM's torch is built for CPUs and does not bring triton, which something else there needs.
 OF_VLLMS_TORCH = re.compile(r"torch")
 

@@ -84,12 +84,28 @@ def test_samples_of_varied_lengths_on_two_ranks(tmp_path: Path) -> None:
     assert report.ranks is not None and len(report.ranks.entries) == 2
 
 
-def test_an_adapter_is_trained_without_flops(tmp_path: Path) -> None:
-    frozen = "model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=100))"
-    script = tmp_path / "frozen.py"
-    script.write_text(
-        SCRIPT.read_text().replace(frozen, frozen + "\n    model.lm_head.weight.requires_grad_(False)")
-    )
+MODEL = "model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=100))"
+CLASSES = {
+    "LlamaForCausalLM": "LlamaForSequenceClassification",
+    "vocab_size=100)": "vocab_size=100, pad_token_id=0)",
+    "tokens.clone()": "tokens[0] % 2",
+}
+FROZEN = {MODEL: MODEL + "\n    model.lm_head.weight.requires_grad_(False)"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (FROZEN, "model: lm_head.weight is frozen"),
+        (CLASSES, "model: LlamaForSequenceClassification is no language model of transformers"),
+    ],
+)
+def test_a_model_whose_flops_cannot_be_counted(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
+    script, text = tmp_path / "changed.py", SCRIPT.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    script.write_text(text)
     found = train(tmp_path, *LAUNCH, str(script), **ON)
-    assert "TFLOPS, MFU and HFU (model: lm_head.weight is frozen" in found.output
+    assert f"TFLOPS, MFU and HFU ({reason}" in found.output
     assert {step.model_flops for step in steps_of(open_run(found.records))} == {None}

@@ -34,7 +34,7 @@ from flagscale_perf.training.analysis.report import Curves
 from flagscale_perf.training.analysis.series import Curve, phase_parts, trends_of_runs
 from flagscale_perf.training.analysis.steps import MAX_STEPS, RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.training.phases import PHASES, TABLE, Kind
-from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, known_tokens, per_second, tflops_per_gpu
 from flagscale_perf.training.utilisation import Scale
 
 SIDES = (BASE, NEW)
@@ -182,7 +182,7 @@ def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) ->
     steps = [step for row in rows for step in row]
     elapsed_ns = sum(step.iteration_ns for step in steps)
     devices = Scale.of(runs[0].facts).world_size
-    tokens = sum(step.tokens for step in steps)
+    tokens = known_tokens(sum(step.tokens for step in steps), sum(step.samples for step in steps))
     flops = [step.model_flops for step in steps if step.model_flops is not None]
     peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]
     return {

@@ -126,7 +126,7 @@ class Figures:
     checkpoint_s: float
     samples: int
     skipped_samples: int
-    tokens: int
+    tokens: int | None
     model_flops: int | None
     hardware_flops: int | None
 

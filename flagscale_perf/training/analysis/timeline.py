@@ -35,7 +35,7 @@ from flagscale_perf.training.rank_records import (
     RanksRecord,
     StragglerRecord,
 )
-from flagscale_perf.training.rates import per_second, tflops_per_gpu
+from flagscale_perf.training.rates import known_tokens, per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
     OUTCOMES,
     CapturedRecord,
@@ -176,7 +176,7 @@ class _Tracks:
         facts = {
             "outcome": OUTCOMES.get(step.outcome, str(step.outcome)),  # a damaged file may have any number
             "samples": step.samples,
-            "tokens": step.tokens,
+            "tokens": known_tokens(step.tokens, step.samples),
         }
         own = self._id(step.iteration)
         track, name = self._row(0, STEPS), f"iteration {step.iteration}"
@@ -238,7 +238,7 @@ class _Tracks:
         span = self._stretch(interval.first_iteration, interval.iteration)
         elapsed_ns = interval.iteration_ns
         figures = {
-            "tokens/s": per_second(interval.tokens, elapsed_ns),
+            "tokens/s": per_second(known_tokens(interval.tokens, interval.samples), elapsed_ns),
             "TFLOPS/GPU": tflops_per_gpu(interval.model_flops, elapsed_ns, self._scale.world_size),
             "peak memory bytes": interval.memory_peak_bytes,
         }

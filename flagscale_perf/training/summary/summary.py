@@ -68,7 +68,7 @@ class Totals:
     train_steps: int
     skipped_iterations: int
     samples: int
-    tokens: int
+    tokens: int | None
     skipped_samples: int
     model_flops: int | None
     hardware_flops: int | None

@@ -23,7 +23,7 @@ from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, StepPhases, Waits, share, total_of
 from flagscale_perf.training.rank_records import CutsRecord
 from flagscale_perf.training.ranks.totals import RankTotals
-from flagscale_perf.training.rates import as_gb, highest, tflops_of_all, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, highest, known_tokens, tflops_of_all, tflops_per_gpu
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.samples import ThinnedRows
 from flagscale_perf.training.summary.settled import SettledTotals
@@ -294,7 +294,7 @@ class RunTotals:
             train_steps=sums.steps,
             skipped_iterations=self._course.skipped,
             samples=sums.samples,
-            tokens=sums.tokens,
+            tokens=known_tokens(sums.tokens, sums.samples),
             skipped_samples=sums.skipped_samples,
             model_flops=sums.model_flops,
             hardware_flops=sums.hardware_flops,

@@ -96,6 +96,16 @@ def test_the_hooks_are_there_when_the_host_is_imported_however_it_is_started(tmp
     assert (result.stdout, result.stderr) == ("1 False\n", f"flagscale_perf: {UNUSED}\n")
 
 
+@pytest.mark.parametrize("module", autostart._HOSTS)
+def test_the_hooks_are_there_before_each_host(tmp_path, module):
+    place = tmp_path.joinpath(*module.split("."))
+    place.mkdir(parents=True)
+    for parent in (place, *place.parents[: module.count(".")]):
+        (parent / "__init__.py").write_text(HOST if parent == place else "")
+    never = {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}
+    assert run_with_pth(tmp_path, "-c", f"import {module}", ON, **never).stdout == "1 False\n"
+
+
 def test_before_the_host_is_imported_a_worker_has_nothing_but_a_finder(tmp_path):
     result = run_with_pth(tmp_path, "-c", LOADED, ON)
     assert "flagscale_perf.hosts.autostart" in result.stdout

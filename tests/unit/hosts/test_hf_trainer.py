@@ -9,7 +9,7 @@ import pytest
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import TrainingHooks
-from flagscale_perf.hosts.hf_trainer import POINTS, TrainerHost
+from flagscale_perf.hosts.hf_trainer import POINTS, HuggingFace
 from flagscale_perf.hosts.patching import Patches
 
 
@@ -24,14 +24,14 @@ def module(*points: str) -> Any:
 def test_a_trainer_of_another_form_is_left_alone(lacking: str) -> None:
     given = module(*(name for name in POINTS if name != lacking))
     before = dict(vars(given.Trainer))
-    TrainerHost(TrainingHooks(), Patches(), PerfConfig).patch(given)
+    HuggingFace(TrainingHooks(), Patches(), PerfConfig).patch(given)
     assert dict(vars(given.Trainer)) == before
 
 
 def test_a_training_that_is_not_to_be_monitored_and_what_is_taken_back() -> None:
     given, patches, hooks = module(*POINTS), Patches(), TrainingHooks()
     before = dict(vars(given.Trainer)), dict(vars(given.CallbackHandler))
-    TrainerHost(hooks, patches, PerfConfig).patch(given)
+    HuggingFace(hooks, patches, PerfConfig).patch(given)
     trainer, handler = given.Trainer(), given.CallbackHandler()
     assert vars(given.Trainer).keys() == before[0].keys() and vars(given.CallbackHandler) == before[1]
     assert trainer.train(1) == (1,)
