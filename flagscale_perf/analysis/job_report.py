@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.blocks import (
+    DEPTH,
     Block,
     Cell,
     Findings,
@@ -211,7 +212,7 @@ def _drawn(tree: Node) -> Section:
 
     def add(to: list[_Row], node: Node, depth: int, within: Node) -> None:
         share = None if node.dur_s is None or not within.dur_s else node.dur_s / within.dur_s
-        cells = ("· " * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
+        cells = (DEPTH * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
         to.append((cells, node.note or None))
         for one in node.parts:
             if one.is_sample:

@@ -18,7 +18,7 @@ def table_of(offers: Sequence[Offer], of: str) -> list[Block]:
             Quantity(one.gain, "share", is_change=True),
             Quantity(one.least, "share", is_change=True),
             None if one.most is None else Quantity(one.most, "share", is_change=True),
-            one.option or "-",
+            one.option or None,
             one.kind,
             f"{one.hits} of {one.checks}" if one.checks else "not yet",
             "" if one.is_gain else "no gain that is sure",
@@ -27,4 +27,7 @@ def table_of(offers: Sequence[Offer], of: str) -> list[Block]:
     ]
     head = ("change", "throughput", "from", "to", "the host's option", "class", "held before", "")
     now = f"Now {offers[0].step_ms:,.1f} ms a {of}; {offers[0].evidence}"
-    return [Table(head, rows, title="What would gain the most: replayed, with 95 % intervals"), Note(now)]
+    return [
+        Table(head, rows, len(head) - 1, "What would gain the most: replayed, with 95 % intervals"),
+        Note(now),
+    ]

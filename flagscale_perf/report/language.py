@@ -17,13 +17,13 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from flagscale_perf.analysis import blocks
-from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
+from flagscale_perf.analysis.blocks import DEPTH, Cell, Findings, Quantity, Report
 from flagscale_perf.report.format import shown
 
 ENGLISH, CHINESE = "en", "zh"
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
 _HOLE = re.compile(r"\{\d+\}")
-_DEPTH = re.compile(r"(?:· )+")  # before a label of a tree
+_DEPTH = re.compile(f"(?:{DEPTH})+")
 _JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one
 _PARTS = (
     *("forward", "backward", "optimizer", "other", "total"),
