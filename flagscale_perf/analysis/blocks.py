@@ -17,7 +17,6 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.store.run_file import Reading
 
 REPORT_VERSION = 1
-DEPTH = "· "  # before a label of a tree, once for each that it is a part of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flagscale_perf.analysis.blocks import (
-    DEPTH,
     Block,
     Cell,
     Findings,
@@ -29,7 +28,7 @@ from flagscale_perf.analysis.instrument import clocks_of, load
 from flagscale_perf.analysis.laid import Spans, Steps, laid_in
 from flagscale_perf.analysis.links import inside, linked
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.tree import Node, grafted, noted
+from flagscale_perf.analysis.tree import DEPTH, Node, grafted, noted
 from flagscale_perf.analysis.whole import Member, Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError

@@ -17,7 +17,8 @@ from importlib import resources
 from typing import Any, TypeVar
 
 from flagscale_perf.analysis import blocks
-from flagscale_perf.analysis.blocks import DEPTH, Cell, Findings, Quantity, Report
+from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
+from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.report.format import shown
 
 ENGLISH, CHINESE = "en", "zh"
@@ -247,6 +248,15 @@ def _said(text: str) -> str:
     for each in whole:
         if each.letters >= _FEWEST and (made := each.match(text)) is not None:
             return made
+    if (apart := _said_apart(text)) is not None:
+        return apart
+    return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)
+
+
+def _said_apart(text: str) -> str | None:
+    """What a join has on both sides, one by one; None where the table has neither, or only a part of one
+    sentence.
+    """
     for join in _JOINS:
         if text.count(join) > _MOST_JOINS:
             return say(join).join(map(said, text.split(join)))
@@ -256,4 +266,4 @@ def _said(text: str) -> str:
         made = said(first), said(rest)
         if made != (first, rest) and (join == _JOINS[0] or not any(map(_PROSE.search, made))):
             return made[0] + say(join) + made[1]
-    return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)
+    return None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from flagscale_perf.analysis.blocks import DEPTH
+from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.profile.analysis.layers import Place, Places, within
 from flagscale_perf.profile.analysis.source import Profile
 
