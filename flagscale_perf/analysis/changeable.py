@@ -97,6 +97,11 @@ class ChangeableFlow(ABC):
         """What `compare` assumes between two runs."""
         return NOISE, "assumed for runs on a machine that others use, too"
 
+    def shape(self, changes: Sequence[Change]) -> Mapping[str, object]:
+        """Nothing: which calls and samples there are is the application's own."""
+        del changes
+        return {}
+
     def items(self, changes: Sequence[Change]) -> Iterable[Drawn]:
         """None: only steps of a training are drawn."""
         raise PerfError(f"--trace draws steps of a training, and none with {changes[0].text!r}")

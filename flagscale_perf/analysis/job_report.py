@@ -28,7 +28,7 @@ from flagscale_perf.analysis.instrument import clocks_of, load
 from flagscale_perf.analysis.laid import Spans, Steps, laid_in
 from flagscale_perf.analysis.links import inside, linked
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.tree import Node, grafted, noted
+from flagscale_perf.analysis.tree import DEPTH, Node, grafted, noted
 from flagscale_perf.analysis.whole import Member, Whole
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
@@ -211,7 +211,7 @@ def _drawn(tree: Node) -> Section:
 
     def add(to: list[_Row], node: Node, depth: int, within: Node) -> None:
         share = None if node.dur_s is None or not within.dur_s else node.dur_s / within.dur_s
-        cells = ("· " * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
+        cells = (DEPTH * depth + node.name, Quantity(node.dur_s, "s"), Quantity(share, "share"))
         to.append((cells, node.note or None))
         for one in node.parts:
             if one.is_sample:

@@ -8,8 +8,8 @@ from flagscale_perf.analysis.blocks import Block, Note, Quantity, Table
 from flagscale_perf.analysis.replays import Offer
 
 
-def table_of(offers: Sequence[Offer]) -> list[Block]:
-    """A row for each, in this order."""
+def table_of(offers: Sequence[Offer], of: str) -> list[Block]:
+    """A row for each, in this order; `of`: what a prediction is of, see `replays.Replayable`."""
     if not offers:
         return [Note("No change that was tried would gain anything, by a replay of captured steps.")]
     rows = [
@@ -18,14 +18,16 @@ def table_of(offers: Sequence[Offer]) -> list[Block]:
             Quantity(one.gain, "share", is_change=True),
             Quantity(one.least, "share", is_change=True),
             None if one.most is None else Quantity(one.most, "share", is_change=True),
-            "" if one.is_gain else "no gain that is sure",
+            one.option or None,
             one.kind,
             f"{one.hits} of {one.checks}" if one.checks else "not yet",
-            one.option or None,
+            "" if one.is_gain else "no gain that is sure",
         )
         for one in offers
     ]
-    head = ("change", "tokens/s", "from", "to", "", "class", "held before", "the host's option")
-    steps = f"{offers[0].step_ms:,.1f} ms; {offers[0].evidence}"
-    title = f"What would gain the most: replayed, with 95 % intervals. A usual step has {steps}"
-    return [Table(head, rows, 1, title)]
+    head = ("change", "throughput", "from", "to", "the host's option", "class", "held before", "")
+    now = f"Now {offers[0].step_ms:,.1f} ms a {of}; {offers[0].evidence}"
+    return [
+        Table(head, rows, len(head) - 1, "What would gain the most: replayed, with 95 % intervals"),
+        Note(now),
+    ]

@@ -293,6 +293,11 @@ class Replayable(Protocol):
         prediction is checked against. Raises MissingRecordError where it has no steps that tell.
         """
 
+    def shape(self, changes: Sequence[Change]) -> Mapping[str, object]:
+        """By what a run with these changes is known to be one: sizes of its model, of its batches, of its
+        layout. None for what is not known, or what the changes leave open.
+        """
+
     def flag_of(self, change: Change) -> str:
         """The host's own option for that change; "" where there is none."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.predictions import offered
 from flagscale_perf.analysis.replays import Change, Engine, Prediction, Replayable, engine
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -52,9 +53,12 @@ def _lines(one: Prediction, own: Replayable, flags: list[str]) -> Iterator[str]:
     yield f"predicted  {one.predicted_ns / MS:10.1f} ms, 95 of 100 times within {interval}"
     share = one.gain_ns / (one.samples * one.measured_ns)
     word = "" if one.is_gain else "  no gain that is sure"
+    if one.gain_ns < -one.gain_half_ns:
+        word = "  a loss"
     per = "" if one.samples == 1 else f" for {one.samples:g} times the samples"
     gain = f"{one.gain_ns / MS:10.1f} ms +- {one.gain_half_ns / MS:.1f} ({100 * share:+.1f} %)"
     yield f"gain       {gain}{per}{word}"
+    yield f"throughput {100 * offered(one, '').gain:+10.1f} %"
     yield "interval   " + ", ".join(f"{name} {ns / MS:.1f}" for name, ns in one.parts.items()) + " ms"
     if one.ceiling_ns is not None:
         yield f"ceiling    {one.ceiling_ns / MS:10.1f} ms, if {own.perfect}"
@@ -63,5 +67,5 @@ def _lines(one: Prediction, own: Replayable, flags: list[str]) -> Iterator[str]:
     if flags:
         yield f"host       {'; '.join(flags)}"
     hits, checks = one.checked
-    yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'not yet checked here'}"
+    yield f"checked    {f'{hits} of {checks} of this class held' if checks else 'none of this class yet'}"
     yield from (f"note       {note}" for note in one.notes)

@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import installed, load
-from flagscale_perf.analysis.job import open_session
+from flagscale_perf.analysis.job import Job, open_session
 from flagscale_perf.analysis.offers import table_of
 from flagscale_perf.analysis.replays import Replayable
+from flagscale_perf.analysis.session import Session
 from flagscale_perf.cli.base import Command, add_instrument, add_run, add_session, local_path, percentage
 from flagscale_perf.cli.instruments import say
 from flagscale_perf.cli.predicting import MS, as_dict, engine_here, lines_of
@@ -62,16 +63,16 @@ class WhatIfCommand(Command):
         found = engine_here()
         from flagscale_perf.whatif import ledger  # needs numpy
 
-        session = open_session(args.run, args.session, args.instrument)
+        session = Job(args.run, args.session).whole(args.instrument).lead
         own: Replayable = load(session.instrument).replayable(session)
         directory = session.path.parent
         if args.check is not None:
-            return _check(args, own, directory)
+            return _check(args, session, own)
         noise = None if args.noise is None else (args.noise, "--noise")
         doubt = ledger.doubt(directory, noise or own.drift())
         if not args.changes:
             offers = own.best(doubt)
-            print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers)))
+            print(dump([asdict(one) for one in offers]) if args.json else alone(table_of(offers, own.of)))
             return 0
         changes = found.changes(args.changes, own.phases, own.checks)
         beside = [load(one.instrument).replayable(one).replays() for one in map(open_session, args.beside)]
@@ -100,19 +101,33 @@ def _shares(run: Path) -> Mapping[str, Mapping[int, float]]:
     return {}
 
 
-def _check(args: Namespace, own: Replayable, directory: Path) -> int:
+def _with_change(path: Path, session: Session, own: Replayable, text: str) -> Replayable:
+    """The run that checks a prediction. Raises PerfError where it is not this one with the change."""
+    new = Job(path).whole(session.instrument).lead
+    if set(new.paths) & set(session.paths):
+        raise PerfError(f"--check {str(path)!r} is the run itself; give one that was made with {text}")
+    found: Replayable = load(new.instrument).replayable(new)
+    has = found.shape([])
+    for name, value in own.shape(engine_here().changes([text], own.phases, own.checks)).items():
+        if value is not None and has.get(name) not in (value, None):
+            raise PerfError(
+                f"--check {str(path)!r} is no run with {text}: its {name} is {has[name]}, and not {value}"
+            )
+    return found
+
+
+def _check(args: Namespace, session: Session, own: Replayable) -> int:
     from flagscale_perf.whatif import ledger
 
     words = engine_here().changes(args.changes, own.phases, own.checks)
     text = " ".join(change.text for change in words)
-    known = [entry for entry in ledger.entries(directory) if entry.outcome_ns is None]
+    known = [entry for entry in ledger.entries(session.path.parent) if entry.outcome_ns is None]
     right = [entry for entry in known if not text or entry.content["change"] == text]
     texts = sorted({entry.content["change"] for entry in right})
     if len(texts) != 1:
         listed = "; ".join(sorted({entry.content["change"] for entry in known})) or "none"
         raise PerfError(f"--check: name the prediction that NEWRUN checks; those not yet checked: {listed}")
-    new = open_session(args.check, None, args.instrument)
-    outcome_ns = load(new.instrument).replayable(new).usual_ns(texts[0])
+    outcome_ns = _with_change(args.check, session, own, texts[0]).usual_ns(texts[0])
     entry = ledger.check(right[-1], str(args.check), outcome_ns)
     low, high, off = (entry.content[name] / MS for name in ("low_ns", "high_ns", "predicted_ns"))
     if args.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from flagscale_perf.analysis.blocks import Note, Pairs, Report, Section, StackedBar, Table, Tile
+from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.report.findings import causes, changed, changes, cost, evidence, explanations
 from flagscale_perf.report.format import bar_rows, shown
 from flagscale_perf.report.language import ENGLISH, using
@@ -98,8 +99,8 @@ def _findings(report: Report) -> Iterator[str]:
             yield f"finding.{place}.evidence.{number}: {evidence(each)}"
         if one.ranks:
             yield f"finding.{place}.ranks: {ranges(one.ranks)}"
-        for by, text in explanations(one):
-            yield f"finding.{place}.{_key(by)}: {text}"
+        for number, (by, text) in enumerate(explanations(one), 1):
+            yield f"finding.{place}.{_key(by)}.{number}: {text}"
         if known := causes(one):
             yield f"finding.{place}.causes: {'; '.join(known)}"
         for number, change in enumerate(changes(one)[1:], 2):
@@ -134,16 +135,22 @@ def _section(section: Section) -> Iterator[str]:
                 yield from (f"{name}.{line}" for line in _rows(block))
 
 
-def _rows(table: Table) -> Iterator[str]:
-    """The texts in front name a row; its figures follow, each behind what the head calls it."""
-    names = max(1, len(table.head) - table.figures)
+def _rows(table: Table) -> list[str]:
+    """The texts in front name a row, behind those that it is a part of; its figures follow, each behind what
+    the head calls it. Wholes come before their parts.
+    """
+    names, found, above = max(1, len(table.head) - table.figures), list[tuple[int, str]](), list[str]()
     for row in table.rows:
+        label = ".".join(shown(cell) for cell in row[:names])
+        depth = label.count(DEPTH)
+        above = [*above[:depth], _key(label.replace(DEPTH, ""))]
         figures = [
             f"{title} {shown(cell)}".strip()
             for title, cell in zip(table.head[names:], row[names:], strict=False)
-            if cell is not None
+            if cell not in (None, "")
         ]
-        yield f"{'.'.join(_key(shown(cell)) for cell in row[:names])}: {', '.join(figures)}"
+        found.append((depth, f"{'.'.join(above)}: {', '.join(figures)}"))
+    return [line for _, line in sorted(found, key=lambda one: one[0])]
 
 
 def _tile(tile: Tile) -> str:

@@ -131,7 +131,7 @@ def _is_drawn(block: Block) -> TypeGuard[Drawn]:
 def _menu(report: Report) -> Html:
     places = [(section.key, section.menu) for section in report.sections if section.menu]
     if report.findings is not None:
-        places.insert(0, ("findings", "Findings"))
+        places.insert(0, ("findings", say("Findings")))
     return join(tag("a", menu, href=f"#{key}") for key, menu in places)
 
 

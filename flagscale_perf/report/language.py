@@ -18,17 +18,20 @@ from typing import Any, TypeVar
 
 from flagscale_perf.analysis import blocks
 from flagscale_perf.analysis.blocks import Cell, Findings, Quantity, Report
+from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.report.format import shown
 
 ENGLISH, CHINESE = "en", "zh"
 _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # the first that is set counts, as POSIX has it
 _HOLE = re.compile(r"\{\d+\}")
+_DEPTH = re.compile(f"(?:{DEPTH})+")
 _JOINS = ("; ", ": ", ", ")  # between phrases that the table has one by one
 _PARTS = (
     *("forward", "backward", "optimizer", "other", "total"),
     *("good", "fair", "suspect", "watch", "anomaly"),
     *("completed", "running", "killed", "never"),
 )
+_PROSE = re.compile(r"(?<![\w`./=-])[a-z]{2,} [a-z]{2,}(?![\w/=])")  # words that are not in the language
 _ANCHOR = 10  # letters that an end of a text is worth, where several templates fit
 _FEWEST_ALONE = 4  # letters of a template between single words
 _MOST_JOINS, _LONGEST = 20, 1_000  # of a text that is taken apart; what is longer is a file's or hostile
@@ -208,6 +211,8 @@ class _Template:
             return None
         captured = found.groupdict()
         parts = {name: said(part) for name, part in captured.items()}
+        if (self.is_fragment or self.letters < _FEWEST) and any(map(_PROSE.search, parts.values())):
+            return None  # words in the order of two languages read in neither
         own = [name for name in captured if name[0] == "h"] or list(captured)
         if self.letters < _FEWEST and not all(
             parts[name] != captured[name] or self._fits(captured[name]) for name in own
@@ -232,6 +237,8 @@ def _templates(language: str) -> list[_Template]:
 
 @lru_cache(maxsize=4096)
 def _said(text: str) -> str:
+    if (depth := _DEPTH.match(text)) is not None:
+        return depth[0] + said(text[depth.end() :])
     exact = _table().get(text) or _table().get(text[0].lower() + text[1:])  # as a sentence begins
     if exact is not None:
         return exact
@@ -241,10 +248,22 @@ def _said(text: str) -> str:
     for each in whole:
         if each.letters >= _FEWEST and (made := each.match(text)) is not None:
             return made
+    if (apart := _said_apart(text)) is not None:
+        return apart
+    return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)
+
+
+def _said_apart(text: str) -> str | None:
+    """What a join has on both sides, one by one; None where the table has neither, or only a part of one
+    sentence.
+    """
     for join in _JOINS:
         if text.count(join) > _MOST_JOINS:
             return say(join).join(map(said, text.split(join)))
         first, _, rest = text.partition(join)
-        if first and rest and (said(first), said(rest)) != (first, rest):
-            return said(first) + say(join) + said(rest)
-    return next((made for each in whole if each.letters < _FEWEST and (made := each.match(text))), text)
+        if not first or not rest or first.count("(") != first.count(")"):
+            continue
+        made = said(first), said(rest)
+        if made != (first, rest) and (join == _JOINS[0] or not any(map(_PROSE.search, made))):
+            return made[0] + say(join) + made[1]
+    return None

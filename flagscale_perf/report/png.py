@@ -24,6 +24,7 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.report import findings
 from flagscale_perf.report.axes import MARKS, lines_of, title_of, value_range
 from flagscale_perf.report.format import bar_parts, bar_rows, shown
+from flagscale_perf.report.language import ENGLISH, using
 from flagscale_perf.report.palette import ink_on, on_white
 from flagscale_perf.report.png_lanes import GRID, SOFT, Room, draw, known, legend, room_of, title
 from flagscale_perf.spine.packages import missing
@@ -47,13 +48,16 @@ _Panel = tuple[Draw, Room]
 
 
 def render(report: Report) -> bytes:
-    """A PNG, 1600 pixels wide. Raises PerfError without matplotlib."""
+    """A PNG, 1600 pixels wide, in English: few machines have a font that has Chinese. Raises PerfError
+    without matplotlib.
+    """
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise missing("matplotlib", error, "--format png", "take another format") from None
     file = io.BytesIO()
-    _figure(report).savefig(file, format="png", metadata={"Software": None})
+    with using(ENGLISH):
+        _figure(report).savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
 
 

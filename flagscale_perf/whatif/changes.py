@@ -15,8 +15,8 @@ SELECTORS, PAUSES = ("rank", "stage"), ("checkpoint", "evaluation", "gc")
 WORK, BATCHES, STAGES, CHUNKS, SCHEDULE, LAYERS, REPLICAS = "work", "m", "pp", "v", "schedule", "layers", "dp"
 SCHEDULES = ("1f1b", "interleaved")
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_*?\[\]-]*?)(?P<how>\*=|\+=|-=|=)(?P<value>.*)")
-_TIME = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>ns|us|ms|s)")
-_FACTOR = re.compile(r"\d+(\.\d+)?")
+_TIME = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)(?P<unit>ns|us|ms|s)")
+_FACTOR = re.compile(r"\d+(\.\d+)?|\.\d+")
 _PLACES = re.compile(r"(\d+(-\d+)?|[0-9*?\[\]-]+)(,(\d+(-\d+)?|[0-9*?\[\]-]+))*")
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIMES = "a factor (NAME*=0.5), a time (NAME=20ms, NAME+=5ms), 0, or NAME=peers"

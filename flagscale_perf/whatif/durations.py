@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flagscale_perf.analysis.replays import Change, Kind, Layout, MissingRecordError
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.whatif.changes import EQUAL, PEERS, chosen, numbers_of, time_ns
 from flagscale_perf.whatif.graph import PASSES, Lane, Parts
 from flagscale_perf.whatif.replay import Arrangement, Replay, Times
@@ -20,10 +21,15 @@ Wanted = npt.NDArray[np.floating[Any]]
 
 
 def changed(layout: Layout, replay: Replay, changes: Sequence[Change]) -> Lags:
-    """The lags of all parts after these changes, one behind the other. Raises MissingRecordError."""
+    """The lags of all parts after these changes, one behind the other. Raises MissingRecordError, and
+    PerfError where one is about no rank of this run.
+    """
     lags, found = dict(replay.lags_ns), replay.arrangement
     for change in changes:
         places = dict(_chosen(layout, found, change))
+        if not places:
+            last = len(layout.stages) - 1
+            raise PerfError(f"{change.where!r} chooses no rank: this run has ranks 0 to {last}")
         lags |= {lane: lags[lane].copy() for lane in places}
         if change.value == EQUAL:
             _equal(found, lags, places)

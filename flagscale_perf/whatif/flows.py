@@ -102,7 +102,7 @@ def predict(flow: Flow, changes: Sequence[Change], made: Outcomes, doubt: Doubt)
         raise PerfError(f"{chosen!r} chooses nothing here: what is changed is changed of all alike")
     if len(flow.units) < MIN_UNITS:
         raise MissingRecordError(
-            text, f"{MIN_UNITS} of what repeats; there are {len(flow.units)}", "run longer"
+            text, f"at least {MIN_UNITS} calls or steps, and there are {len(flow.units)}", "run longer"
         )
     kind = max(change.kind for change in changes)
     recorded_ns = [flow.lanes[lane][at].end_ns for lane, at in flow.units]

@@ -14,11 +14,11 @@ import pytest
 from flagscale_perf.analysis.job import begun
 from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.cli import main
-from flagscale_perf.report import language, text, watch
+from flagscale_perf.report import language, png, text, watch
 from flagscale_perf.report.language import CHINESE, table, using
 from flagscale_perf.spine.units import aligned, columns, wrapped
 from tests.conftest import REPO
-from tests.every_instrument import WRITERS
+from tests.every_instrument import WRITERS, beside
 from tests.templates import PACKAGE, missing, of_files
 
 HOLE = re.compile(r"\{\d+\}")
@@ -63,6 +63,25 @@ def in_chinese(name: str, directory: Path) -> str:
 def test_a_report_of_each_instrument_leaves_no_english_sentence(name: str, tmp_path: Path) -> None:
     lines = in_chinese(name, tmp_path).splitlines()
     assert [line for line in lines if TWO_WORDS.search(line) and "round number" not in line] == []
+
+
+def test_a_job_has_no_sentence_in_two_languages(tmp_path: Path) -> None:
+    beside(tmp_path, "training", 10, 80, (7,), pid=7)
+    for place, name in enumerate(("rpc", "trace", "profile")):
+        beside(tmp_path / name, name, 20 + place, 60, (7,), pid=6)
+    with using(CHINESE):
+        lines = text.render(report_of(begun(tmp_path, None, print).whole(None))).splitlines()
+    mixed = [line for line in lines if TWO_WORDS.search(line) and re.search("[\u4e00-\u9fff]", line)]
+    assert [line for line in mixed if "round number" not in line] == []
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_picture_is_english_as_its_font_is(tmp_path: Path) -> None:
+    WRITERS["rpc"](tmp_path)
+    report = report_of(begun(tmp_path, None, print).whole(None))
+    with using(CHINESE):
+        made = png.render(report)
+    assert made == png.render(report)
 
 
 def test_programs_read_english_in_any_locale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

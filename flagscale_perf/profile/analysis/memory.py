@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.profile.analysis.layers import Place, Places, within
 from flagscale_perf.profile.analysis.source import Profile
 
@@ -30,7 +31,7 @@ class Held(NamedTuple):
     @property
     def label(self) -> str:
         """The module's name, indented by its depth."""
-        return "· " * self.depth + self.name
+        return DEPTH * self.depth + self.name
 
 
 class _Node(NamedTuple):

@@ -4,6 +4,7 @@ way for them, and any stage longer or shorter.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.analysis.changeable import ChangeableFlow
@@ -31,6 +32,8 @@ MOST_CALLS = 16_384  # of a session that are replayed, its first: some seconds
 CALLS, BYTES, TRANSPORT, SHARED = "calls", "bytes", "transport", "shm"
 _CARRIED = ("serialize", "send", "wait", "receive", "deserialize")
 _OTHERS = ("server", "queue", "between", "other")
+_WAITED = ("wait", "queue", "server")
+_WITH_SERVER = "a session whose client gets the server's times in its replies (RpcRecorder)"
 _A_FACTOR = "=FACTOR, such as 0.5"
 CHECKS: Mapping[str, Check] = {
     CALLS: ("A", factor_of, f"{_A_FACTOR}: the same bytes in half as many calls"),
@@ -57,6 +60,9 @@ class ChangeableCalls(ChangeableFlow):
             f"{len(calls):,} calls" if len(calls) == count else f"the first {len(calls):,} of {count:,} calls"
         )
         self._known = flow_of(calls, starts, whole)
+        self._untold = [
+            name for name in _WAITED if all(getattr(call, f"{name}_ns") is None for call in calls)
+        ]
 
     @property
     def phases(self) -> Mapping[str, tuple[int, ...]]:
@@ -68,11 +74,22 @@ class ChangeableCalls(ChangeableFlow):
         """The session."""
         return self._known.flow
 
+    def made(self, found: Engine, changes: Sequence[Change]) -> Outcomes:
+        """As of any flow. Raises MissingRecordError for a stage that these calls do not tell apart."""
+        for change in changes:
+            if fnmatch.filter(self._untold, change.name):
+                raise MissingRecordError(
+                    change.text,
+                    "the server's times: here they are part of what the caller waits and receives",
+                    _WITH_SERVER,
+                )
+        return super().made(found, changes)
+
     def outcomes(self, found: Engine, base: Made, told: Sequence[Change]) -> Outcomes:
         """Most likely, and by each cost that explains the calls. Raises MissingRecordError."""
         ways = self._ways({change.name: change for change in told}) if told else []
         likely, *others = [self._known.shorter(base, way.saved_ns) for way in ways] or [base]
-        return Outcomes(likely, others, self._perfect(found, base))
+        return Outcomes(likely, others, None if "server" in self._untold else self._perfect(found, base))
 
     def _ways(self, told: Mapping[str, Change]) -> list[Way]:
         """The changes of a call: most likely, and by each cost that explains the calls."""
@@ -82,7 +99,7 @@ class ChangeableCalls(ChangeableFlow):
             raise MissingRecordError(
                 " ".join(change.text for change in told.values()),
                 f"calls that tell what they and their bytes cost: {why}",
-                "a session whose client gets the server's times in its replies (RpcRecorder)",
+                _WITH_SERVER,
             )
         calls, size = (float(told[name].value) if name in told else 1.0 for name in (CALLS, BYTES))
         if TRANSPORT not in told:

@@ -74,8 +74,7 @@ def candidates(path: PathTimes, facts: RunFacts) -> Iterator[str]:
     yield f"v=2 m={2 * batches}"
     yield f"m={2 * batches}"
     if stages % 2 == 0:
-        halved = stages // 2
-        yield f"pp={halved} dp={2 * replicas}" if halved > 1 else f"pp=1 dp={2 * replicas}"
+        yield f"pp={stages // 2} dp={2 * replicas}"
     yield from _splits(path, facts)
 
 

@@ -20,6 +20,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.extremes import STRETCHES
 from flagscale_perf.analysis.offers import table_of
+from flagscale_perf.analysis.predictions import Offer
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.facts import devices, facts, run
@@ -67,6 +68,10 @@ def _nothing(seen: Overview) -> str | None:
     return f"no iteration finished{why}"
 
 
+def _what_if(offers: Sequence[Offer]) -> Section:
+    return Section("what-if", "What if", "What if", table_of(offers, "step"))
+
+
 def _sections(found: TrainingReport) -> list[Section]:
     start = found.settled
     which = f"from {start.first_iteration:,} on" if start.has_slow_start else "without the first"
@@ -74,7 +79,7 @@ def _sections(found: TrainingReport) -> list[Section]:
         f"Phases of rank 0, {found.phases.steps:,} iterations {which}" if found.phases.steps else "Phases"
     )
     sections = [
-        *([] if found.offers is None else [Section("what-if", "What if", "What if", table_of(found.offers))]),
+        *([] if found.offers is None else [_what_if(found.offers)]),
         Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
         Section("trend", "Trend", "Iterations", _trend(found)),
         Section("phases", "Phases", phases, _phases(found), on_screen=bool(found.phases.steps)),

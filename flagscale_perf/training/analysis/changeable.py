@@ -53,6 +53,28 @@ class ChangeableRun:
         pauses_ns = self._fold.pauses_ns()
         return nearby.usual_ns(self._session) + sum(pauses_ns.get(name, 0.0) for name in changed)
 
+    def shape(self, changes: Sequence[Change]) -> Mapping[str, object]:
+        """Of its model, its batches and its layout after these changes."""
+        facts, told = self._facts, {change.name: change.value for change in changes}
+
+        def number(name: str, now: int | None) -> int | None:
+            return int(told[name]) if name in told else now
+
+        replicas, size = number("dp", facts.data_parallel), number("mbs", facts.micro_batch_size)
+        batch = None if "mbs" in told else facts.global_batch_size
+        if "m" in told and replicas and size:
+            batch = int(told["m"]) * size * replicas
+        return {
+            "device": facts.device,
+            "pipeline-parallel size": number("pp", facts.pipeline_parallel),
+            "data-parallel size": replicas,
+            "tensor-parallel size": facts.tensor_parallel,
+            "sequence length": facts.seq_length,
+            "micro-batch size": size,
+            "global batch size": batch,
+            **{name.replace("_", " "): value for name, value in (facts.model or {}).items()},
+        }
+
     def flag_of(self, change: Change) -> str:
         """The host's own option for that change; "" where there is none."""
         return option_of(change, self._facts)

@@ -15,7 +15,7 @@ from tests.captured_runs import evenly, make_late, write_run
 def test_an_answer_is_what_the_command_prints_and_is_not_entered(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a" / "run", make_late(evenly(), 1, 15))
     lines = predicting.answer(open_session(path), ["rank=1 forward=peers"])
-    words = "rank=1 measured predicted gain interval ceiling tokens/s MFU checked note"
+    words = "rank=1 measured predicted gain throughput interval ceiling tokens/s MFU checked note"
     assert [line.split()[0] for line in lines] == words.split()
     assert lines[0] == "rank=1 forward=peers  (class A)"
     assert not (path.parent / "predictions.jsonl").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.cli import main
 from tests.captured_runs import evenly, make_late, write_run
+from tests.every_instrument import beside
 from tests.profile_runs import make_profile, make_profile_header
 
 
@@ -25,11 +26,12 @@ def test_a_prediction_has_its_interval_and_is_entered(run: str, capsys: pytest.C
         "measured        355.0 ms a step; 8 captured steps, 8-15",
         "predicted       310.0 ms, 95 of 100 times within [297.6, 322.4]",
         "gain             45.0 ms +- 9.0 (+12.7 %)",
+        "throughput      +14.5 %",
         "interval   replay 0.0, sampling 0.0, drift 8.6, record 9.0 ms",
         "ceiling         305.0 ms, if no message took time, and no rank was late",
         "tokens/s      6,606.5",
         "MFU %             3.2",
-        "checked    not yet checked here",
+        "checked    none of this class yet",
         "note       between two runs 1.0 %: assumed for devices",
     ]
     assert said == f"entered into {run}/predictions.jsonl; --check NEWRUN will say whether it held\n"
@@ -90,6 +92,7 @@ def test_a_new_run_says_whether_it_held_and_widens_what_did_not(
         (["forwrd=peers"], "did you mean forward?"),
         (["pp=3"], "8 layers do not divide among 3 stages"),
         (["v=2", "m=3"], "an interleaved schedule of 2 stages takes a multiple of 2 micro-batches"),
+        (["rank=99", "forward*=.5"], "'rank=99' chooses no rank: this run has ranks 0 to 3"),
         (["recompute=full"], "recompute=full: no answer without a profile of the operators"),
         (["tp=4"], "tp=4: no answer without how operators behave with tp=4"),
         (["--check", "nowhere"], "name the prediction that NEWRUN checks; those not yet checked: none"),
@@ -102,6 +105,42 @@ def test_what_has_no_answer_is_one_line_and_exit_code_2(
     shown, said = capsys.readouterr()
     assert (shown, said.count("\n")) == ("", 1)
     assert why in said
+
+
+def test_what_is_no_run_with_the_change_checks_nothing(
+    run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["what-if", run, "m=8"]) == 0
+    entered = Path(run, "predictions.jsonl").read_bytes()
+    steps = make_late(evenly(), 0, 40)
+    other = write_run(tmp_path / "jobs" / "other", steps, model={"hidden_size": 77}, global_batch_size=16)
+    few = write_run(tmp_path / "jobs" / "few", steps)
+    capsys.readouterr()
+    for new, why in (
+        (run, "is the run itself; give one that was made with m=8"),
+        (other, "is no run with m=8: its hidden size is 77, and not 64"),
+        (few, "is no run with m=8: its global batch size is 8, and not 16"),
+    ):
+        assert main(["what-if", run, "--check", str(new)]) == 2
+        assert why in capsys.readouterr().err
+    assert Path(run, "predictions.jsonl").read_bytes() == entered
+
+
+def test_what_loses_is_called_a_loss(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["what-if", run, "forward+=20ms"]) == 0
+    assert "%)  a loss\n" in capsys.readouterr().out
+
+
+def test_of_a_job_it_is_the_training_or_what_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside(tmp_path, "training", 10, 80, (7,), pid=7)
+    beside(tmp_path / "calls", "rpc", 20, 60, (7,), pid=6)
+    beside(tmp_path, "profile", 30, 40, (7,), pid=7)
+    assert main(["what-if", str(tmp_path), "m=8"]) == 2
+    assert "no answer without captured steps of every rank" in capsys.readouterr().err
+    assert main(["what-if", str(tmp_path), "--instrument", "rpc"]) == 0
+    assert "a session of the same work; 98 calls" in capsys.readouterr().out
 
 
 def test_a_session_of_another_instrument_has_nothing_to_predict(

@@ -15,13 +15,14 @@ import pytest
 from flagscale_perf.analysis.blocks import Findings, Note, Report
 from flagscale_perf.analysis.job import begun
 from flagscale_perf.analysis.job_report import report_of
+from flagscale_perf.analysis.rules import Link
 from flagscale_perf.report import text
 from flagscale_perf.report.brief import render
 from flagscale_perf.report.language import CHINESE, using
 from tests import synthetic
 from tests.conftest import REPO
 from tests.every_block import FINDING, every_block
-from tests.every_instrument import WRITERS
+from tests.every_instrument import WRITERS, beside
 from tests.fakes import MS
 
 
@@ -119,6 +120,21 @@ def test_it_says_nothing_that_the_report_does_not_say(job: str) -> None:
 def test_each_key_is_there_once(job: str) -> None:
     keys = [key for key, _ in facts(render(report(job)))]
     assert sorted(set(keys)) == sorted(keys)
+
+
+def test_each_key_of_a_job_is_there_once(tmp_path: Path) -> None:
+    """Its times are a tree, and its findings explain one another."""
+    beside(tmp_path, "training", 10, 80, (7,), pid=7)
+    for place, name in enumerate(("rpc", "trace", "profile")):
+        beside(tmp_path / name, name, 20 + place, 60, (7,), pid=6)
+    job = report_of(begun(tmp_path, None, print).whole(None))
+    links = [Link(replace(FINDING, title=title), 0.3) for title in ("a slow stage", "a slow unit")]
+    made = render(replace(job, findings=Findings([replace(FINDING, links=links)], [])))
+    keys = [key for key, _ in facts(made)]
+    assert sorted(set(keys)) == sorted(keys)
+    assert {"finding.1.in_part_by.2", "time.Tree.wall_time.productive.forward"} <= {*keys}
+    depths = [key.count(".") for key in keys if key.startswith("time.Tree.")]
+    assert depths == sorted(depths), "what does not fit is a part, and no whole"
 
 
 @pytest.mark.parametrize("word", ["finding ", "气泡 "])

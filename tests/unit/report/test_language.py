@@ -66,6 +66,26 @@ def test_composed_findings_leave_no_english(english: str) -> None:
     assert sorted(re.findall(r"[\d.]+", made)) == sorted(re.findall(r"[\d.]+", english))
 
 
+UNKNOWN = [
+    "some words of one sentence, which nobody has put into the table",
+    "the 5 iterations from 7 to 9 of words, each beside 1 clean",
+    "· · in other words of the job, not known",
+    "an odd figure (with a note of it; and another of it) in a call",
+    "it waits for a word of each step: in layer 2, mlp (host)",
+]
+
+
+@pytest.mark.parametrize("english", UNKNOWN)
+def test_a_sentence_that_the_table_does_not_have_stays_english_and_whole(english: str) -> None:
+    with using(CHINESE):
+        assert said(english) == english
+
+
+def test_labels_of_a_tree_keep_their_depth() -> None:
+    with using(CHINESE):
+        assert said("· · start-up") == "· · 启动"
+
+
 @pytest.mark.parametrize(
     "text", ["a, " * 5_000, "1 to 2 of 3, " * 70, "{0} {h0} %s \\1 to 3", "; ", "\x1b[31m to 1"]
 )

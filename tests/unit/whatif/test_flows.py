@@ -94,7 +94,7 @@ def test_parts_of_the_interval_are_the_alternatives_the_pieces_and_the_drift() -
 
 def test_no_number_where_there_is_none() -> None:
     flow, few = two_lanes(), two_lanes(rounds=3)
-    with pytest.raises(MissingRecordError, match="8 of what repeats; there are 3"):
+    with pytest.raises(MissingRecordError, match="at least 8 calls or steps, and there are 3"):
         predicted(few, change("work*=0.5"))
     with pytest.raises(PerfError, match="may be changed of all alike"):
         flows.resized(flow, flows.made_of(flow), Change("work", "=", "peers", "", "A"), PHASES)

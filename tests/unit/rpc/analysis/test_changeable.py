@@ -57,6 +57,16 @@ def test_in_shared_memory_a_byte_is_copied_once_or_twice(own: ChangeableCalls) -
     assert found.parts["replay"] == pytest.approx(0.05 * MOVED, rel=0.02)
 
 
+def test_what_the_server_does_not_say_has_no_number(tmp_path: Path) -> None:
+    calls = [one._replace(server_ns=None, queue_ns=None) for one in llama_calls()]
+    own = ChangeableCalls(open_session(write_run(tmp_path, calls, KNOWN)))
+    for text in ("server=0", "queue*=0.5", "s?rver*=0.5"):
+        with pytest.raises(MissingRecordError, match="no answer without the server's times"):
+            predicted(own, text)
+    assert predicted(own, "wait*=0.5").gain_ns > 0
+    assert predicted(own, "send*=0.5").ceiling_ns is None
+
+
 def test_no_number_where_there_is_none(tmp_path: Path, own: ChangeableCalls) -> None:
     with pytest.raises(PerfError, match="transport may be =shm"):
         predicted(own, "transport=rdma")
@@ -72,7 +82,7 @@ def test_no_number_where_there_is_none(tmp_path: Path, own: ChangeableCalls) -> 
     with pytest.raises(MissingRecordError, match="calls that tell what they and their bytes cost"):
         predicted(ChangeableCalls(session), "bytes=0.5")
     few = open_session(write_run(tmp_path, llama_calls()[:5], KNOWN))
-    with pytest.raises(MissingRecordError, match="8 of what repeats; there are 5"):
+    with pytest.raises(MissingRecordError, match="at least 8 calls or steps, and there are 5"):
         predicted(ChangeableCalls(few), "server*=0.5")
 
 

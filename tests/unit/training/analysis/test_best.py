@@ -46,7 +46,7 @@ def test_the_report_and_the_command_have_one_table(run: Path, capsys: pytest.Cap
     found = read_report(open_session(run))
     (section,) = [one for one in report_of(found).sections if one.key == "what-if"]
     assert found.offers is not None
-    assert section.blocks == table_of(found.offers)
+    assert section.blocks == table_of(found.offers, "step")
     assert main(["what-if", str(run.parent)]) == 0
     assert capsys.readouterr().out == alone(section.blocks) + "\n"
     assert main(["what-if", str(run.parent), "--json"]) == 0
@@ -83,9 +83,9 @@ def test_the_host_s_option_with_its_value_where_that_is_known(change: Change, op
 
 def test_an_interval_that_is_open_says_so() -> None:
     offer = Offer("m=8", "B", 0.2, -0.4, None, 100.0, 160.0, "6 captured steps, 1-6", 0, 0, "")
-    text = alone(table_of([offer, replace(offer, most=0.5, least=0.1, hits=3, checks=4)]))
+    text = alone(table_of([offer, replace(offer, most=0.5, least=0.1, hits=3, checks=4)], "step"))
     assert "no gain that is sure" in text and "3 of 4" in text
     assert (
-        alone(table_of([]))
+        alone(table_of([], "step"))
         == "  No change that was tried would gain anything, by a replay of captured steps."
     )
