@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.slow_training.inside import CORE, OWNERS, RANK, before, slow_forward, step_now, wrap
-from benchmarks.whatif.plans import ALL, BACKWARD_MS, FORWARD_MS, Plant, Training
+from benchmarks.whatif.plans import BACKWARD_MS, FORWARD_MS, Plant, Training
 
 Function = Callable[..., Any]
 BEFORE_STEP = "megatron.training.ft_integration", "", "on_training_step_start"  # on all ranks, each time
@@ -105,7 +105,7 @@ def main(words: Sequence[str]) -> None:
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     pad(training)
     for each in [*training.plants, *([training.late] if training.late else [])]:
-        if each.rank in (RANK, ALL):
+        if each.is_of(RANK, training.replicas):
             plant(each, training)
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.whatif.inside import training_of
-from benchmarks.whatif.plans import BEFORE, NONE, Plant, Training, drawn
+from benchmarks.whatif.plans import ALL, BEFORE, NONE, Plant, Training, drawn
 from flagscale_perf.analysis.replays import Doubt, Prediction, Replays, engine
 from flagscale_perf.spine.averages import median
 from flagscale_perf.store.decoder import decode
@@ -195,16 +195,19 @@ def _of_plants(run: Recorded) -> Iterator[Case]:
     for plant in run.training.plants:
         with_it = run.in_state(plant.name)
         on = run.usual_ms(with_it)
-        kind = plant.part + " of a rank nobody waits for" * plant.hidden
+        kind = (
+            plant.part + " of a rank nobody waits for" * plant.hidden + " of a stage" * (plant.stage != ALL)
+        )
         yield Case(kind, "plants", run, _words(plant, "+="), without, on, off)
         yield Case(kind, "plants", run, _words(plant, "-="), with_it, off, on)
-        if run.training.replicas > 1 and plant.part in ("forward", "backward") and not plant.hidden:
-            words = f"rank={plant.rank}", f"{plant.part}=peers"
+        if run.training.replicas > 1 and plant.rank != ALL and not plant.hidden:
+            words = f"rank={plant.rank}", f"{WORDS.get(plant.part, plant.part)}=peers"
             yield Case(f"{kind} as its peers", "plants", run, words, with_it, off, on)
 
 
 def _words(plant: Plant, how: str) -> tuple[str, ...]:
-    where = () if plant.part == "send" else (f"rank={plant.rank}",)
+    place = f"rank={plant.rank}" if plant.stage == ALL else f"stage={plant.stage}"
+    where = () if plant.part == "send" else (place,)
     return *where, f"{WORDS.get(plant.part, plant.part)}{how}{plant.ms}ms"
 
 
