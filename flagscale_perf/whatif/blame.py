@@ -107,8 +107,8 @@ def _blamed(replay: Replay) -> dict[Blamed, Times]:
     blamed: dict[Blamed, Times] = defaultdict(lambda: np.zeros(len(found.iterations), np.int64))
     for lane, parts in found.graph.parts.items():
         of = np.nonzero(path.on[lane].any(axis=0))  # the replicas and steps with parts on it
-        those = (slice(None), *of)
-        on, lags_ns, ends_ns = (each[lane][those] for each in (path.on, replay.lags_ns, path.ends))
+        on = path.on[lane][:, of[0], of[1]]
+        lags_ns, ends_ns = (each[lane][:, of[0], of[1]] for each in (replay.lags_ns, path.ends))
         on_ns = np.where(on, np.minimum(lags_ns, ends_ns - begin_ns[of[1]]).clip(0), 0)
         for phase in {parts[at].phase for at in np.flatnonzero(on_ns.any(axis=1))}:
             rows = [*rows_of(found, lane, phase)]
@@ -133,7 +133,7 @@ def _shared(replay: Replay, lane: Lane, those: tuple[Sequence[int], Indices], le
     come.
     """
     rows, of = those
-    shared: Flags = lets[(slice(None), *of)][rows]
+    shared: Flags = lets[:, of[0], of[1]][rows]
     for place, at in enumerate(rows):
         number = replay.meeting(Node(lane, at))
         for group in replay.groups[number] if number is not None else ():
