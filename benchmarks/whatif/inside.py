@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.slow_training.inside import CORE, OWNERS, RANK, before, run, slow_forward, step_now, wrap
-from benchmarks.whatif.plans import ALL, BACKWARD_MS, FORWARD_MS, Plant, Training
+from benchmarks.whatif.plans import BACKWARD_MS, FORWARD_MS, Plant, Training
 
 Function = Callable[..., Any]
 BEFORE_STEP = "megatron.training.ft_integration", "", "on_training_step_start"  # on all ranks, each time
@@ -98,7 +98,7 @@ def plant_all(training: Training) -> None:
     """All of it, on this rank."""
     pad(training)
     for each in [*training.plants, *([training.late] if training.late else [])]:
-        if each.rank in (RANK, ALL):
+        if each.is_of(RANK, training.replicas):
             plant(each, training)
 
 

@@ -33,17 +33,23 @@ class Plant:
         ms: each time: in each micro-batch, or message, or step.
         rank: which one; ALL for a link that is slow, whoever sends.
         hidden: another replica's rank is later anyway.
+        stage: of ALL, those of this stage.
     """
 
     part: str
     ms: float
     rank: int
     hidden: bool = False
+    stage: int = ALL
 
     @property
     def name(self) -> str:
         """Of the state in which it is on."""
         return f"{self.part}{' hidden' * self.hidden}"
+
+    def is_of(self, rank: int, replicas: int) -> bool:
+        """Whether that rank does it."""
+        return self.rank in (rank, ALL) and self.stage in (rank // replicas, ALL)
 
 
 @dataclass(frozen=True)
@@ -124,7 +130,17 @@ def drawn(seed: int) -> list[Training]:
     four.append(replace(four[0], name="pp2_dp2", replicas=2))
     eight = [Training(f"deep_pp{p}", (8 // p,) * p, 0, forward_ms=wide) for p in (2, 4, 8)]
     eight.append(Training("deep_pp2_53", (5, 3), 0, forward_ms=wide))
-    return [replace(each, name=f"{each.name}_s{seed}") for each in (*toggled, *ramps, *four, *eight)]
+    whole = [_whole_stage(random.Random(f"whatif stage {seed}"))]
+    every = *toggled, *ramps, *four, *eight, *whole
+    return [replace(each, name=f"{each.name}_s{seed}") for each in every]
+
+
+def _whole_stage(draw: random.Random) -> Training:
+    """Of two stages one is slower on all its ranks, which have no faster peer."""
+    parts = ("forward", "backward", "data_loading")
+    plants = [Plant(part, round(draw.uniform(20, 45), 1), ALL, stage=draw.randrange(2)) for part in parts]
+    seed, pad = draw.randrange(1 << 16), _pad(draw)
+    return Training("toggled_stage", (2, 2), seed, replicas=2, forward_ms=pad, plants=tuple(plants))
 
 
 def _pad(draw: random.Random) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,16 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.whatif.inside import training_of
-from benchmarks.whatif.plans import BEFORE, NONE, Plant, Training, drawn
+from benchmarks.whatif.plans import ALL, BEFORE, NONE, Plant, Training, drawn
 from flagscale_perf.analysis.replays import Doubt, Prediction, Replays, engine
 from flagscale_perf.spine.averages import median
 from flagscale_perf.store.decoder import decode
+from flagscale_perf.training.analysis.basis import noise_of
+from flagscale_perf.training.analysis.nearby import spread_of
 from flagscale_perf.training.analysis.replayed import NAMES, ReplayFold
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import NUMBER_OF
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
-from flagscale_perf.whatif.intervals import score_of
 
 SETTLED = 3  # steps of a ramp's stretch, or of a run, that come before it is even
 PASS_ENDS = 2 * NUMBER_OF["forward-compute"] + 1  # the mark
@@ -153,7 +153,7 @@ class Recorded:
 
 def cases(runs: Mapping[str, Recorded]) -> Iterator[Case]:
     """Of recorded trainings, in the order in which they were recorded."""
-    drift = drift_of(runs)
+    drift, _ = drift_of(runs)
     for run in runs.values():
         if run.training.plants:
             yield from _of_plants(run)
@@ -167,12 +167,12 @@ def _seed(name: str) -> str:
     return name.rpartition("_s")[2]
 
 
-def drift_of(runs: Mapping[str, Recorded]) -> float:
-    """Standard deviation between the usual steps of two trainings of one layout, a share."""
+def drift_of(runs: Mapping[str, Recorded]) -> tuple[float, str]:
+    """As of these runs nearby: of each seed one layout was trained twice."""
     pairs = [[runs.get(f"{name}_s{seed}") for name in SAME] for seed in sorted({*map(_seed, runs)})]
     both = [[run.usual_ms(run.steps) for run in pair if run is not None] for pair in pairs]
-    squares = [math.log(ms[0] / ms[1]) ** 2 / 2 for ms in both if len(ms) == len(SAME)]
-    return math.sqrt(sum(squares) / max(1, len(squares)))
+    share = spread_of(both)
+    return noise_of(is_rehearsal=True) if share is None else (share, f"{len(both)} layouts trained twice")
 
 
 def _of_layout(run: Recorded, runs: Mapping[str, Recorded], drift: float) -> Iterator[Case]:
@@ -195,16 +195,19 @@ def _of_plants(run: Recorded) -> Iterator[Case]:
     for plant in run.training.plants:
         with_it = run.in_state(plant.name)
         on = run.usual_ms(with_it)
-        kind = plant.part + " of a rank nobody waits for" * plant.hidden
+        kind = (
+            plant.part + " of a rank nobody waits for" * plant.hidden + " of a stage" * (plant.stage != ALL)
+        )
         yield Case(kind, "plants", run, _words(plant, "+="), without, on, off)
         yield Case(kind, "plants", run, _words(plant, "-="), with_it, off, on)
-        if run.training.replicas > 1 and plant.part in ("forward", "backward") and not plant.hidden:
-            words = f"rank={plant.rank}", f"{plant.part}=peers"
+        if run.training.replicas > 1 and plant.rank != ALL and not plant.hidden:
+            words = f"rank={plant.rank}", f"{WORDS.get(plant.part, plant.part)}=peers"
             yield Case(f"{kind} as its peers", "plants", run, words, with_it, off, on)
 
 
 def _words(plant: Plant, how: str) -> tuple[str, ...]:
-    where = () if plant.part == "send" else (f"rank={plant.rank}",)
+    place = f"rank={plant.rank}" if plant.stage == ALL else f"stage={plant.stage}"
+    where = () if plant.part == "send" else (place,)
     return *where, f"{WORDS.get(plant.part, plant.part)}{how}{plant.ms}ms"
 
 
@@ -260,9 +263,7 @@ class Outcome(NamedTuple):
     @property
     def score(self) -> float:
         """As `--check` enters it."""
-        said = self.prediction
-        told = said.kind, said.measured_ns, said.predicted_ns, said.parts
-        return score_of(*told, self.case.truth_ms * 1e6)
+        return abs(self.case.truth_ms * 1e6 - self.prediction.predicted_ns) / self.prediction.plain_ns
 
 
 def outcomes(runs: Mapping[str, Recorded]) -> Iterator[Outcome]:

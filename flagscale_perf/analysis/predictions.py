@@ -62,8 +62,8 @@ class Doubt(NamedTuple):
     Attributes:
         drift: standard deviation between the usual steps of two runs of one configuration, a share.
         drift_source: where that is from.
-        scores: by kind, of each prediction that was checked: how far the outcome was from it, in half widths
-            of an interval as is expected of its kind; and whether the interval that was given held it.
+        scores: by kind, of each prediction that was checked: how far the outcome was from it, in plain half
+            widths (see `Prediction`); and whether the interval that was given held it.
     """
 
     drift: float = 0.01
@@ -83,6 +83,7 @@ class Prediction(NamedTuple):
         parts: half widths in nanoseconds by what they are from: the spread of what the replay does not
             explain ("replay"), the steps' own differences ("sampling"), those between runs ("drift"), and
             how predictions of this kind did ("record"). Together the root of the sum of their squares.
+        plain_ns: the whole half width, had no prediction of this kind been checked yet.
         ceiling_ns: the same if, besides, messages took no time and no rank was later than its peers.
         steps: how many it is made of.
         evidence: which ones, in words.
@@ -100,6 +101,7 @@ class Prediction(NamedTuple):
     low_ns: float
     high_ns: float
     parts: Mapping[str, float]
+    plain_ns: float
     ceiling_ns: float | None
     steps: int
     evidence: str

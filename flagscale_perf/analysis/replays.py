@@ -325,7 +325,7 @@ class Engine(FlowEngine, Protocol):
     def doubt(self, directory: Path, drift: tuple[float, str]) -> Doubt:
         """What is known of predictions of runs in this directory, by what became of earlier ones."""
 
-    def replays_of(self, layout: Layout, steps: Sequence[RankStep]) -> Replays:
+    def replays_of(self, layout: Layout, steps: Iterable[RankStep]) -> Replays:
         """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is
         not known what waited for what.
         """

@@ -6,22 +6,25 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from flagscale_perf.analysis.replays import WAITS, Blamed, Cause, Entry, Kind, Layout, PathTimes
 from flagscale_perf.whatif.graph import Lane, Node
-from flagscale_perf.whatif.peers import places, rows_of, usual
+from flagscale_perf.whatif.peers import rows_of, usual
 from flagscale_perf.whatif.replay import Flags, Replay, Times
 
 _Flags = dict[Lane, Flags]  # like durations: parts, replicas, steps
+Indices = tuple[npt.NDArray[np.intp], ...]
 
 
 def paths_of(layout: Layout, replay: Replay) -> Iterator[tuple[int, PathTimes]]:
     """Of each step that is sound its iteration and its path."""
-    causes_ns, own_ns = _blamed(replay), _own(replay)
+    causes_ns = {key: each.tolist() for key, each in _blamed(replay).items()}
+    own_ns = {key: np.rint(each).astype(np.int64).tolist() for key, each in _own(replay).items()}
     for step, iteration in enumerate(replay.arrangement.iterations):
         if replay.is_sound[step] and iteration >= layout.since:
-            by_cause = Counter({key: ns for key, each in causes_ns.items() if (ns := int(each[step]))})
-            own = Counter({key: ns for key, each in own_ns.items() if (ns := round(each[step]))})
+            by_cause = Counter({key: ns for key, each in causes_ns.items() if (ns := each[step])})
+            own = Counter({key: ns for key, each in own_ns.items() if (ns := each[step])})
             yield iteration, PathTimes(1, layout.stages, by_cause, own)
 
 
@@ -103,55 +106,54 @@ def _blamed(replay: Replay) -> dict[Blamed, Times]:
     begin_ns = np.max([own.max(axis=0) for own in found.begin_ns.values()], axis=0)
     blamed: dict[Blamed, Times] = defaultdict(lambda: np.zeros(len(found.iterations), np.int64))
     for lane, parts in found.graph.parts.items():
-        on_ns = np.minimum(replay.lags_ns[lane], path.ends[lane] - begin_ns)
-        on_ns = np.where(path.on[lane], np.maximum(0, on_ns), 0)
-        for phase in {parts[at].phase for at in np.flatnonzero(on_ns.any(axis=(1, 2)))}:
+        of = np.nonzero(path.on[lane].any(axis=0))  # the replicas and steps with parts on it
+        on = path.on[lane][:, of[0], of[1]]
+        lags_ns, ends_ns = (each[lane][:, of[0], of[1]] for each in (replay.lags_ns, path.ends))
+        on_ns = np.where(on, np.minimum(lags_ns, ends_ns - begin_ns[of[1]]).clip(0), 0)
+        for phase in {parts[at].phase for at in np.flatnonzero(on_ns.any(axis=1))}:
             rows = [*rows_of(found, lane, phase)]
-            shared = _shared(replay, lane, rows, path.lets[lane])
-            blamed[None, phase, Cause.TRANSFER] += np.where(shared, on_ns[rows], 0).sum(axis=(0, 1))
-            own_ns = np.where(shared, 0, on_ns[rows])
-            for place in np.flatnonzero(own_ns.any(axis=(0, 2))).tolist():
+            shared = _shared(replay, lane, (rows, of), path.lets[lane])
+            np.add.at(blamed[None, phase, Cause.TRANSFER], of[1], (on_ns[rows] * shared).sum(axis=0))
+            own_ns = on_ns[rows] * ~shared
+            for place in np.unique(of[0][own_ns.any(axis=0)]).tolist():
                 rank = found.ranks[lane.stage][found.members[lane.column][place]]
+                own, steps = own_ns[:, of[0] == place], of[1][of[0] == place]
                 if parts[rows[0]].kind in WAITS:
-                    blamed[rank, phase, Cause.WAITS] += own_ns[:, place].sum(axis=0)
+                    blamed[rank, phase, Cause.WAITS][steps] += own.sum(axis=0)
                     continue
-                longer_ns = _longer(replay, lane, rank, phase, own_ns[:, place])
-                blamed[rank, phase, Cause.LONGER] += longer_ns
-                blamed[rank, phase, Cause.USUAL] += own_ns[:, place].sum(axis=0) - longer_ns
+                usual_ns = usual(found, lane, {rank}, phase, steps)
+                longer_ns = 0 if usual_ns is None else (own - usual_ns).clip(0).sum(axis=0)
+                blamed[rank, phase, Cause.LONGER][steps] += longer_ns
+                blamed[rank, phase, Cause.USUAL][steps] += own.sum(axis=0) - longer_ns
     return blamed
 
 
-def _shared(replay: Replay, lane: Lane, rows: Sequence[int], lets: Flags) -> Flags:
-    """Of parts, replicas and steps, where their time is a message's, or a collective's once all have come."""
-    shared = lets[rows]
+def _shared(replay: Replay, lane: Lane, those: tuple[Sequence[int], Indices], lets: Flags) -> Flags:
+    """Of parts, in these replicas and steps, where their time is a message's, or a collective's once all have
+    come.
+    """
+    rows, of = those
+    shared: Flags = lets[:, of[0], of[1]][rows]
     for place, at in enumerate(rows):
         number = replay.meeting(Node(lane, at))
         for group in replay.groups[number] if number is not None else ():
             if lane in group.holds:
-                shared[place] |= group.holds[lane]
+                shared[place] |= group.holds[lane][of]
         shared[place] |= replay.arrangement.graph.parts[lane][at].kind is Kind.MESSAGE
     return shared
-
-
-def _longer(replay: Replay, lane: Lane, rank: int, phase: int, own_ns: Times) -> Times:
-    """By step, by how much these parts of a rank are longer than the same of the others of its stage."""
-    longer_ns, steps = np.zeros(own_ns.shape[1], np.int64), np.flatnonzero(own_ns.any(axis=0))
-    usual_ns = usual(replay.arrangement, lane, {rank}, phase, steps)
-    if usual_ns is not None:
-        longer_ns[steps] = np.maximum(0, own_ns[:, steps] - usual_ns).sum(axis=0)
-    return longer_ns
 
 
 def _own(replay: Replay) -> dict[Entry, Times]:
     """By step, what each rank does except waiting; and of messages and collectives a mean rank's."""
     found, own_ns = replay.arrangement, dict[Entry, Times]()
-    ranks = sum(map(len, found.ranks))
-    for lane, place, rank in places(found):
-        for phase in {part.phase for part in found.graph.parts[lane]}:
+    count = sum(map(len, found.ranks))
+    for lane, parts in found.graph.parts.items():
+        ranks = [found.ranks[lane.stage][replica] for replica in found.members[lane.column]]
+        for phase in {part.phase for part in parts}:
             rows = [*rows_of(found, lane, phase)]
-            sums = replay.lags_ns[lane][rows, place].sum(axis=0)
-            if found.graph.parts[lane][rows[0]].kind in WAITS:
-                own_ns[None, phase] = own_ns.get((None, phase), 0) + sums / ranks
+            sums_ns = replay.lags_ns[lane][rows].sum(axis=0)
+            if parts[rows[0]].kind in WAITS:
+                own_ns[None, phase] = own_ns.get((None, phase), 0) + sums_ns.sum(axis=0) / count
             else:
-                own_ns[rank, phase] = sums
+                own_ns |= {(rank, phase): each for rank, each in zip(ranks, sums_ns, strict=True)}
     return own_ns

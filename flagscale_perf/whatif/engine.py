@@ -91,7 +91,7 @@ class Replays:
         return predicted.predict((layout, self.replays, others), changes, doubt)
 
 
-def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
+def replays_of(layout: Layout, steps: Iterable[RankStep]) -> Replays:
     """The steps of which every rank is there. Raises NotKnownError where there is none, and where it is not
     known what waited for what.
     """
@@ -103,6 +103,7 @@ def replays_of(layout: Layout, steps: Sequence[RankStep]) -> Replays:
     for iteration, own in sorted(whole.items()):
         if own.keys() >= layout.stages.keys():
             alike[tuple(id(own[rank].parts) for of_stage in ranks for rank in of_stage)][iteration] = own
+    whole.clear()
     found, why = [], "no step has the marks of every rank"
     for own_steps in alike.values():
         try:
@@ -143,11 +144,14 @@ def _arranged(layout: Layout, ranks: Sequence[Sequence[int]], steps: _Steps) -> 
     durs_ns, begin_ns = {}, {}
     for lane in lanes:
         own = [ranks[lane.stage][replica] for replica in members[lane.column]]
-        table = [[step[rank].durs_ns for step in steps.values()] for rank in own]
-        durs_ns[lane] = np.ascontiguousarray(np.array(table, np.int64).transpose(2, 0, 1))
-        begin_ns[lane] = np.array(
-            [[step[rank].begin_ns for step in steps.values()] for rank in own], np.int64
-        )
+        shape = len(own), len(steps)
+        durs_ns[lane] = np.empty((len(parts[lane.column][lane.stage]), *shape), np.int64)
+        begin_ns[lane] = np.empty(shape, np.int64)
+        for place, rank in enumerate(own):
+            for number, step in enumerate(steps.values()):
+                one = step.pop(rank)  # frees its memory: there may be a lot of them
+                durs_ns[lane][:, place, number] = one.durs_ns
+                begin_ns[lane][place, number] = one.begin_ns
     return Arrangement(graph_of(layout, parts), members, ranks, [*steps], durs_ns, begin_ns)
 
 

@@ -108,13 +108,13 @@ def predict(flow: Flow, changes: Sequence[Change], made: Outcomes, doubt: Doubt)
     recorded_ns = [flow.lanes[lane][at].end_ns for lane, at in flow.units]
     measured_ns, usual_ns = _took(flow, recorded_ns), _of(flow, made.likely)
     others = [abs(_of(flow, one) - usual_ns) for one in made.others]
-    parts = {
+    base = {
         "replay": max(others, default=0.0),
         "sampling": _sampling(flow, recorded_ns) * usual_ns / measured_ns,
         "drift": intervals.drift(doubt, usual_ns),
     }
     expected_ns = intervals.expected(kind, measured_ns, usual_ns)
-    parts["record"] = intervals.record(kind, intervals.together(parts), expected_ns, doubt)
+    parts, plain_ns = intervals.recorded(kind, base, expected_ns, doubt)
     half_ns, scores = intervals.together(parts), doubt.scores.get(kind, ())
     return Prediction(
         text=text,
@@ -124,19 +124,14 @@ def predict(flow: Flow, changes: Sequence[Change], made: Outcomes, doubt: Doubt)
         low_ns=max(0.0, usual_ns - half_ns),
         high_ns=usual_ns + half_ns,
         parts=parts,
+        plain_ns=plain_ns,
         ceiling_ns=None if made.ceiling is None else _of(flow, made.ceiling),
         steps=len(flow.units),
         evidence=flow.evidence,
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
-        gain_half_ns=_of_gain(kind, parts["replay"], usual_ns - measured_ns, doubt),
+        gain_half_ns=intervals.of_gain(kind, base["replay"], usual_ns - measured_ns, doubt),
         notes=flow.notes,
     )
-
-
-def _of_gain(kind: str, others_ns: float, change_ns: float, doubt: Doubt) -> float:
-    """The half width of what this very run gains: every stretch is compared with itself."""
-    of_change, _ = intervals.EXPECTED[kind]
-    return math.hypot(others_ns, intervals.record(kind, others_ns, of_change * abs(change_ns), doubt))
 
 
 def _of(flow: Flow, made: Made) -> float:

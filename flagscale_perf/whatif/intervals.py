@@ -13,8 +13,8 @@ from flagscale_perf.spine.bootstrap import REPLICATES, block_length, draws
 
 CONFIDENCE = 0.95
 FEW_CHECKS = 19  # of fewer outcomes none is beyond 95 of 100
-# Until a kind was checked 19 times: of what the step changes by, and of the step. From pairs of real runs
-# whose layers last as long as they were told to: plants and their removal; micro-batches, splits, stages.
+# Before a kind was checked: of what the step changes by, and of the step. From pairs of real runs whose
+# layers last as long as they were told to: plants and their removal; micro-batches, splits, stages.
 EXPECTED = {"A": (0.2, 0.0), "B": (0.05, 0.01), "C": (0.2, 0.1)}
 _TWO_SIDED = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _SEED = 2026
@@ -26,9 +26,9 @@ def parts_of(
     predicted_ns: Sequence[float],
     residual_ns: Sequence[float],
     doubt: Doubt,
-) -> dict[str, float]:
-    """Half widths in nanoseconds by what they are from. Of each step what was recorded, what is predicted,
-    and by how much the replay misses it without a change.
+) -> tuple[dict[str, float], float]:
+    """As `recorded`. Of each step what was recorded, what is predicted, and by how much the replay misses it
+    without a change.
     """
     usual_ns = median(predicted_ns)
     base = {
@@ -36,14 +36,29 @@ def parts_of(
         "sampling": sampling(predicted_ns),
         "drift": drift(doubt, usual_ns),
     }
-    expected_ns = expected(kind, median(measured_ns), usual_ns)
-    return {**base, "record": record(kind, together(base), expected_ns, doubt)}
+    return recorded(kind, base, expected(kind, median(measured_ns), usual_ns), doubt)
 
 
-def of_gain(kind: str, gains_ns: Sequence[float], doubt: Doubt) -> float:
-    """The half width of what the steps of one run gain, each compared with itself."""
-    base_ns = sampling(gains_ns)
-    return math.hypot(base_ns, record(kind, base_ns, EXPECTED[kind][0] * abs(median(gains_ns)), doubt))
+def recorded(
+    kind: str, base: Mapping[str, float], expected_ns: float, doubt: Doubt
+) -> tuple[dict[str, float], float]:
+    """Half widths in nanoseconds by what they are from, and the whole half width had no prediction of this
+    kind been checked yet. Those that were make all of it as wide as they needed: where that is less than the
+    other parts are together, these are so much narrower.
+    """
+    base_ns = together(base)
+    plain_ns = math.hypot(base_ns, expected_ns)
+    half_ns = _times(kind, doubt) * plain_ns
+    share = min(1.0, half_ns / base_ns) if base_ns else 1.0
+    parts = {name: share * ns for name, ns in base.items()}
+    return {**parts, "record": math.sqrt(max(0.0, half_ns**2 - base_ns**2))}, plain_ns
+
+
+def of_gain(kind: str, base_ns: float, gain_ns: float, doubt: Doubt) -> float:
+    """The half width of what the steps of one run gain, each compared with itself; how predictions of other
+    runs turned out can make it wider alone.
+    """
+    return max(1.0, _times(kind, doubt)) * math.hypot(base_ns, EXPECTED[kind][0] * abs(gain_ns))
 
 
 def drift(doubt: Doubt, usual_ns: float) -> float:
@@ -74,24 +89,11 @@ def expected(kind: str, measured_ns: float, predicted_ns: float) -> float:
     return of_change * abs(predicted_ns - measured_ns) + of_step * predicted_ns
 
 
-def score_of(
-    kind: str, measured_ns: float, predicted_ns: float, parts: Mapping[str, float], outcome_ns: float
-) -> float:
-    """How far the outcome of a prediction was from it, in half widths of an interval whose part "record" is
-    what is expected of its kind.
-    """
-    whole = {**parts, "record": expected(kind, measured_ns, predicted_ns)}
-    return abs(outcome_ns - predicted_ns) / max(1.0, together(whole))
-
-
-def record(kind: str, base_ns: float, expected_ns: float, doubt: Doubt) -> float:
-    """What other predictions of this kind add to a half width of `base_ns`: so much that the interval, had it
-    been as wide in proportion, would have held 95 of 100 of them (split conformal). Of fewer than 19 outcomes
-    as much as the furthest needed, and no less than is expected.
+def _times(kind: str, doubt: Doubt) -> float:
+    """How many times as wide an interval had to be to hold 95 of 100 predictions of this kind (split
+    conformal). Of fewer than 19 outcomes as the furthest needed, and no less than once.
     """
     scores = sorted(score for score, _ in doubt.scores.get(kind, ()))
     count = len(scores)
-    factor = scores[min(count, math.ceil((count + 1) * CONFIDENCE)) - 1] if scores else 1.0
-    if count < FEW_CHECKS:
-        factor = max(1.0, factor)
-    return math.sqrt(max(0.0, (factor * math.hypot(base_ns, expected_ns)) ** 2 - base_ns**2))
+    times = scores[min(count, math.ceil((count + 1) * CONFIDENCE)) - 1] if scores else 1.0
+    return times if count >= FEW_CHECKS else max(1.0, times)

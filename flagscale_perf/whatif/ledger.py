@@ -16,12 +16,12 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.store import cache
-from flagscale_perf.whatif.intervals import EXPECTED, score_of
+from flagscale_perf.whatif.intervals import EXPECTED
 
 NAME = "predictions.jsonl"
 MAX_BYTES, MAX_FILES, MAX_NS = 64 << 20, 64, 1e18
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND
-_NUMBERS = ("time_s", "measured_ns", "predicted_ns", "low_ns", "high_ns")
+_NUMBERS = ("time_s", "measured_ns", "predicted_ns", "low_ns", "high_ns", "plain_ns")
 
 
 class Entry(NamedTuple):
@@ -69,8 +69,8 @@ def scores(known: Sequence[Entry]) -> Mapping[str, Sequence[tuple[float, bool]]]
     for entry in known:
         if entry.outcome_ns is not None:
             said = entry.content
-            told = (said["kind"], said["measured_ns"], said["predicted_ns"], said["parts"])
-            found[said["kind"]].append((score_of(*told, entry.outcome_ns), entry.is_hit))
+            off_ns = abs(entry.outcome_ns - said["predicted_ns"])
+            found[said["kind"]].append((off_ns / max(1.0, said["plain_ns"]), entry.is_hit))
     return found
 
 

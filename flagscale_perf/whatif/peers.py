@@ -33,13 +33,13 @@ def usual(
     """Of the ranks of a lane's stage but these, the median time for each of its parts of the phase, by turn
     and step. None where there are no others, or one of them has fewer such parts.
     """
-    count = len(rows_of(found, lane, phase))
-    beside = [
-        found.durs_ns[other][rows_of(found, other, phase)[:count], place][:, steps]
-        for other, place, rank in places(found)
-        if other.stage == lane.stage and rank not in ranks
-    ]
+    count, beside = len(rows_of(found, lane, phase)), []
+    for other, members in ((each, found.members[each.column]) for each in found.graph.parts):
+        own = [place for place, at in enumerate(members) if found.ranks[lane.stage][at] not in ranks]
+        if other.stage == lane.stage and own:
+            rows = rows_of(found, other, phase)[:count]
+            beside.append(found.durs_ns[other][np.ix_(rows, own)][:, :, steps])
     if not beside or min(map(len, beside)) < count:
         return None
-    usual_ns: Times = np.median(np.array(beside), axis=0).astype(np.int64)
+    usual_ns: Times = np.median(np.concatenate(beside, axis=1), axis=1).astype(np.int64)
     return usual_ns

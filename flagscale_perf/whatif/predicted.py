@@ -55,13 +55,14 @@ def predict(
             "flagscale-perf capture RUN --steps 20",
         )
     kind = max(change.kind for change in changes)
-    parts = intervals.parts_of(kind, measured, predicted, residual, doubt)
+    parts, plain_ns = intervals.parts_of(kind, measured, predicted, residual, doubt)
     before_ns, after_ns, reach_ns = _paused(layout, changes)
     parts["record"] = intervals.together({"record": parts["record"], "pauses": reach_ns})
     usual_ns, half_ns = median(predicted) + after_ns, intervals.together(parts)
     scores = doubt.scores.get(kind, ())
     samples = found[0][1].samples
     gains = [samples * before - after for before, after in zip(measured, predicted, strict=True)]
+    gain_half_ns = intervals.of_gain(kind, intervals.sampling(gains), median(gains), doubt)
     return Prediction(
         text=text,
         kind=kind,
@@ -70,11 +71,12 @@ def predict(
         low_ns=usual_ns - half_ns,
         high_ns=usual_ns + half_ns,
         parts=parts,
+        plain_ns=math.hypot(plain_ns, reach_ns),
         ceiling_ns=median(ceiling) + (after_ns - reach_ns),
         steps=len(measured),
         evidence=f"{len(measured)} captured steps, {min(iterations)}-{max(iterations)}",
         checked=(sum(is_hit for _, is_hit in scores), len(scores)),
-        gain_half_ns=math.hypot(intervals.of_gain(kind, gains, doubt), reach_ns),
+        gain_half_ns=math.hypot(gain_half_ns, reach_ns),
         samples=samples,
         ranks=found[0][1].ranks,
         notes=[

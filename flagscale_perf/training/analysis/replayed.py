@@ -5,8 +5,9 @@ The ledger knows what a stage waits for a rank; what the job would gain without 
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
 
 MAX_STEPS, MAX_WINDOWS = 64, 4  # of a window; of a run
-MAX_PARTS = 6_000_000  # of all steps that are kept: 300 MB while they are replayed, some seconds
+MAX_PARTS, LEAST_STEPS = 25_000_000, 2  # of all steps that are kept: 1 GB while they are replayed
 BESIDE = 0.5  # of what the stage waits: a gain between nothing and less than this is beside the path
 JUDGED = ("data_loading", "forward", "backward")  # of other phases the path is not known well enough
 LATE = 0.5  # of what a unit usually takes longer; a step with so much of it is one of its late ones
@@ -139,13 +140,23 @@ class ReplayFold:
             step = steps[record.iteration]
             if record.rank in step:  # a damaged file may have it twice
                 return
-            texts = (" ".join(map(str, numbers)) for numbers in (record.marks[::2], record.marks[1::2]))
+            is_followed = any(record.iteration - 1 in one.steps for one in self._windows)
+            marks = record.marks if is_followed else []  # of the first one only its end counts
+            texts = (" ".join(map(str, numbers)) for numbers in (marks[::2], marks[1::2]))
             step[record.rank] = Kept(record.start_ns, record.train_step_ns, *texts)
-            self._parts += len(record.marks) // 2
-            while self._parts > MAX_PARTS and len(self._windows) > 1:
+            self._parts += len(marks) // 2
+            self._make_room(steps)
+
+    def _make_room(self, steps: dict[int, dict[int, Kept]]) -> None:
+        """Windows before the last one go first, then its last steps, down to one and the end before it."""
+        while self._parts > MAX_PARTS:
+            begun = [iteration for iteration, step in steps.items() if step]
+            if len(self._windows) > 1:
                 self._leave_out(self._windows.pop(0).steps, 0)
-            while self._parts > MAX_PARTS:
-                self._leave_out(steps, max(iteration for iteration, step in steps.items() if step))
+            elif len(begun) > LEAST_STEPS:
+                self._leave_out(steps, max(begun))
+            else:
+                return
 
     @property
     def has_steps(self) -> bool:
@@ -155,7 +166,7 @@ class ReplayFold:
     def _leave_out(self, steps: dict[int, dict[int, Kept]], first: int) -> None:
         """The steps of a window from that one on: the job is too large."""
         for iteration in [each for each in steps if each >= first]:
-            self._parts -= sum(one.codes.count(" ") + 1 for one in steps.pop(iteration).values())
+            self._parts -= sum(len(one.codes.split()) for one in steps.pop(iteration).values())
 
     def replays(self, pauses_ns: Mapping[str, float] | None = None) -> Replays | None:
         """The captured steps of the last window that was asked for, or else of the last one, and where these
@@ -176,11 +187,9 @@ class ReplayFold:
     def _replays_of(self, window: _Window, layout: Layout) -> Replays | None:
         since = min(window.steps)
         before = {at: step for one in self._windows for at, step in one.steps.items() if at < since}
-        steps = [*steps_of({**before, **window.steps})]
         try:
-            found = engine()
-            if found is not None and steps:
-                return found.replays_of(layout._replace(since=since), steps)
+            if (found := engine()) is not None:
+                return found.replays_of(layout._replace(since=since), steps_of({**before, **window.steps}))
         except (NotKnownError, ImportError) as error:  # without numpy there is no engine
             self.why_not = self.why_not or str(error)
         return None
@@ -283,10 +292,9 @@ def layers_of(facts: RunFacts, chunks: int) -> list[tuple[int, ...]]:
     return [(count // chunks,) * chunks for count in counts]
 
 
-def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> list[RankStep]:
+def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> Iterator[RankStep]:
     """Every step before which the same rank's step was captured, too, but those whose times run backwards."""
     parts: dict[str, tuple[Part, ...]] = {}
-    found = []
     for iteration, step in kept.items():
         for rank, one in step.items():
             before = kept.get(iteration - 1, {}).get(rank)
@@ -295,10 +303,9 @@ def steps_of(kept: Mapping[int, Mapping[int, Kept]]) -> list[RankStep]:
                 since = [*map(int, one.since.split())]
                 own = parts.get(one.codes) or parts.setdefault(one.codes, parts_of(one.codes))
                 rest = [one.train_step_ns - sum(since)] if len(own) == len(since) + 2 else []
-                durs_ns = [one.start_ns - begin_ns, *since[: len(own) - 1], *rest]
+                durs_ns = array("q", [one.start_ns - begin_ns, *since[: len(own) - 1], *rest])
                 if min(durs_ns) >= 0:
-                    found.append(RankStep(rank, iteration, own, durs_ns, begin_ns))
-    return found
+                    yield RankStep(rank, iteration, own, durs_ns, begin_ns)
 
 
 def parts_of(codes: str) -> tuple[Part, ...]:

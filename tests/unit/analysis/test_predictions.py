@@ -14,6 +14,7 @@ MADE = Prediction(
     low_ns=170e6,
     high_ns=190e6,
     parts={},
+    plain_ns=10e6,
     ceiling_ns=None,
     steps=20,
     evidence="20 captured steps, 1-20",

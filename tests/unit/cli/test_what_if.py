@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from flagscale_perf.cli import main
 from tests.captured_runs import evenly, make_late, write_run
 from tests.every_instrument import beside
 from tests.profile_runs import make_profile, make_profile_header
+from tests.traces import check, of_protobuf
+
+RECORDED = Path(__file__).parents[3] / "benchmarks" / "whatif" / "runs" / "pp2_s2" / "perf.jsonl.gz"
 
 
 @pytest.fixture()
@@ -61,6 +65,28 @@ def test_a_trace_draws_every_rank_recorded_and_predicted(
     took_ms = {event["pid"]: event["dur"] / 1000 for event in steps}
     assert [round(took_ms[pid]) for pid in names.values()] == [355] * 4 + [310] * 4
     assert main(["what-if", run, "m=8", "--trace", str(tmp_path / "none" / "out.json")]) == 2
+
+
+def test_perfetto_reads_the_picture_of_a_recorded_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two stages of 8 micro-batches on real FlagScale: all that a rank does, in one step and in the other."""
+    pytest.importorskip("perfetto.protos", reason="needs Perfetto's package")
+    recorded, out = tmp_path / "perf_records_20261129_001004.jsonl", tmp_path / "out.pftrace"
+    recorded.write_bytes(gzip.decompress(RECORDED.read_bytes()))
+    assert main(["what-if", str(recorded), "m=16", "--trace", str(out)]) == 0
+    told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[2:])
+    found = of_protobuf(out.read_bytes())
+    check(found)
+    for what, batches, word in (("recorded", 8, "measured"), ("predicted: m=16", 16, "predicted")):
+        for rank in range(2):
+            own = [one for one in found.slices if one.process == f"stage {rank}, rank {rank}, {what}"]
+            (step,) = (one for one in own if one.name.startswith("step "))
+            parts = [one for one in own if one is not step]
+            assert sum(one.end_ns - one.begin_ns for one in parts) == step.end_ns - step.begin_ns
+            assert sum(one.name == "backward" for one in parts) == batches
+            took_ms = (step.end_ns - step.begin_ns) / 1e6
+            assert took_ms == pytest.approx(float(told[word].split()[0]), rel=0.02)
 
 
 def test_a_new_run_says_whether_it_held_and_widens_what_did_not(

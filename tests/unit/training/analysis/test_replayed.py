@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -32,7 +34,9 @@ from tests.pipelines import WORK, Schedule
 from tests.schedules import BACKWARD, MS, recorded
 
 
-def folded(captured: Sequence[CapturedRecord], stages: Sequence[int], hosts: int = 1) -> ReplayFold:
+def folded(
+    captured: Iterable[CapturedRecord], stages: Sequence[int], hosts: int = 1, last: int = 1000
+) -> ReplayFold:
     ranks = list(range(len(stages)))
     facts = make_facts(
         world_size=len(stages),
@@ -46,7 +50,7 @@ def folded(captured: Sequence[CapturedRecord], stages: Sequence[int], hosts: int
     for host in range(hosts):
         own = ranks[host::hosts]
         fold.node(NodeRecord(f"node{host}", own, own, [""] * len(own), [stages[rank] for rank in own]))
-    fold.window(CaptureRecord(7, 7 + len(captured), []))
+    fold.window(CaptureRecord(7, last, []))
     for each in captured:
         fold.add(each)
     return fold
@@ -240,15 +244,40 @@ def test_a_window_without_a_path_leaves_the_one_before_it_and_says_why() -> None
     assert fold.why_not == "no step has the marks of every rank"
 
 
-def test_of_a_large_job_the_last_steps_of_a_window_are_left_out(monkeypatch) -> None:
+@pytest.mark.parametrize("until", [8, 11, 12])
+@pytest.mark.parametrize("room", [1.0, 0.4])
+def test_of_a_large_job_the_last_steps_of_a_window_are_left_out(monkeypatch, until: int, room: float) -> None:
+    """As many whole steps stay as there is room for; one in any case, with the end of the one before it."""
     captured, _ = Schedule(2, 2, batches=4, seed=1, least_ms=50, steps=9).run()
-    monkeypatch.setattr(
-        replayed, "MAX_PARTS", sum(len(one.marks) // 2 for one in captured if one.iteration < 11)
-    )
+    whole = sum(len(one.marks) // 2 for one in captured if 7 < one.iteration <= until)
+    monkeypatch.setattr(replayed, "MAX_PARTS", whole if room == 1 else round(whole * room))
+    kept = until if room == 1 else max(8, 7 + int((until - 7) * room))
     for given in (captured, [one for one in captured for _ in range(3)]):  # also where each is there again
         found = folded(given, [0, 0, 1, 1]).replays()
         assert found is not None
-        assert [gain.iteration for gain in found.gains((1,), PHASES.index("forward"))] == [8, 9, 10]
+        gains = found.gains((1,), PHASES.index("forward"))
+        assert [gain.iteration for gain in gains] == [*range(8, kept + 1)]
+
+
+LARGE = """
+import resource
+from dataclasses import replace
+from tests.pipelines import Schedule
+from tests.unit.training.analysis.test_replayed import folded
+stages, replicas = 16, 640
+captured, _ = Schedule(stages, 1, batches=128, seed=1, least_ms=50, steps=6).run()
+every = (replace(one, rank=one.rank * replicas + at) for one in captured for at in range(replicas))
+found = folded(every, [stage for stage in range(stages) for _ in range(replicas)], last=12).replays()
+print(len(found.gains([replicas], 1)), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000)
+"""
+
+
+@pytest.mark.long
+def test_ten_thousand_ranks_keep_what_a_gigabyte_holds() -> None:
+    said = subprocess.check_output([sys.executable, "-c", LARGE], text=True)
+    steps, megabytes = map(int, said.split())
+    assert steps == 2, "of 1,031 parts of each rank"
+    assert megabytes < 1000
 
 
 def test_tensor_parallel_ranks_are_no_more_than_there_are() -> None:
