@@ -97,7 +97,7 @@ hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/tee_gpu/test_machines.py -m rpc $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with Bridge, Lightning and every tree in HOSTS=DIRECTORY
+test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with Bridge, Lightning, each tree in HOSTS=DIR
 	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts tests/processes/test_bridge.py tests/processes/test_lightning.py -m other_host $(ARGS)
 
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
