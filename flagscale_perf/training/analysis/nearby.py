@@ -41,7 +41,7 @@ def drift_of(session: Session, facts: RunFacts) -> tuple[float, str]:
     if len(alike) >= MIN_RUNS:
         wider = student.quantile(_PROBABILITY, len(alike) - 1) / NormalDist().inv_cdf(_PROBABILITY)
         return wider * stdev(alike), f"{len(alike)} runs of this configuration"
-    return noise_of(facts.rehearsal)
+    return noise_of(facts.is_on_cpu)
 
 
 def _alike(session: Session, facts: RunFacts) -> Iterator[float]:

@@ -32,5 +32,5 @@ def test_three_runs_of_one_configuration_show_it(tmp_path: Path) -> None:
 
 def test_of_a_rehearsal_more_is_assumed(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a" / "perf", evenly(), rehearsal=True)
-    assert drift(path) == (0.04, "assumed for rehearsals on a CPU")
+    assert drift(path) == (0.04, "assumed for runs on a CPU")
     assert usual_ns(open_session(path)) == pytest.approx(evenly().run()[1] / 8)
