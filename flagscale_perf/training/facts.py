@@ -88,6 +88,11 @@ class RunFacts:
     flop_per_clock: int | None = None
     work_flops: dict[str, Any] | None = None
 
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the run's devices are CPUs."""
+        return self.rehearsal or self.device.startswith("CPU")
+
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:
         """Reads a run header's facts, whatever version or program wrote them.

@@ -164,10 +164,10 @@ def _without(named: Mapping[str, Any], left_out: Iterable[str]) -> dict[str, Any
     return kept
 
 
-def noise_of(is_rehearsal: bool) -> tuple[float, str]:
+def noise_of(is_on_cpu: bool) -> tuple[float, str]:
     """Standard deviation between the usual steps of two runs of one configuration, as a share, and in words
     where that is from.
     """
-    if is_rehearsal:
-        return REHEARSAL_NOISE, "assumed for rehearsals on a CPU"
+    if is_on_cpu:
+        return REHEARSAL_NOISE, "assumed for runs on a CPU"
     return NOISE, "assumed for devices"

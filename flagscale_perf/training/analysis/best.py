@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from flagscale_perf.analysis.replays import Cause, Change, Offer, PathTimes, offered
 from flagscale_perf.training.analysis.asked import Asked
+from flagscale_perf.training.analysis.findings.case import TRAINER_HOST, flag_of_trainer
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
 
@@ -37,6 +38,15 @@ _OF_VALUE = ("pp", "v", "mbs", "tp", "cp", "ep", "seq")  # whose option takes th
 
 def option_of(change: Change, facts: RunFacts) -> str:
     """The host's own option for that change, with its value where that is known; "" where there is none."""
+    if facts.host.startswith(TRAINER_HOST):
+        if change.name == "m":
+            return f"--gradient_accumulation_steps {change.value}"
+        known = _option_of(change, facts).split(", ")
+        return ", ".join(own for flag in known if flag and (own := flag_of_trainer(flag)))
+    return _option_of(change, facts)
+
+
+def _option_of(change: Change, facts: RunFacts) -> str:
     flag, rows = FLAGS.get(change.name, ""), (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
     if change.name == "m" and rows:
         return f"{flag} {int(change.value) * rows}"

@@ -73,7 +73,7 @@ def compare(base: Sequence[Session], new: Sequence[Session], options: CompareOpt
     units = [_units(*one) for one in whole]
     if any(not one.parts for one in units):
         units = [replace(one, parts={}) for one in units]
-    terms = _terms(basis[0], runs[0].facts.rehearsal, options.judge, bool(units[0].parts))
+    terms = _terms(basis[0], runs[0].facts.is_on_cpu, options.judge, bool(units[0].parts))
     compared = Compared(units[:cut], units[cut:], terms, options)
     result = compared.comparison(
         (_side(sides[0], aligned.rows[:cut], basis[0]), _side(sides[1], aligned.rows[cut:], basis[-1])),
@@ -111,11 +111,11 @@ def _slowing(finding: Finding) -> Slowing | None:
     return Slowing(DISTURBED[finding.name].format("{}", percent(share)), share)
 
 
-def _terms(basis: Basis, is_rehearsal: bool, judge: str, has_phases: bool) -> Terms:
+def _terms(basis: Basis, is_on_cpu: bool, judge: str, has_phases: bool) -> Terms:
     whose = "phases are rank 0's; with 95 % confidence all their intervals hold at once"
     adds_up = "" if judge == MEAN else "; their medians need not add up to the whole's"
     differ = "the runs differ in model, batch or world size"
-    noise, assumed = noise_of(is_rehearsal)
+    noise, assumed = noise_of(is_on_cpu)
     return Terms(
         ITERATION,
         MAX_STEPS,

@@ -46,7 +46,7 @@ def drift_of(session: Session, facts: RunFacts) -> tuple[float, str]:
     again = [each_ns for each_ns in (own_ns, *others_ns) if len(each_ns) > 1]
     if (share := spread_of(again)) is not None:
         return share, f"{sum(map(len, again))} runs of {len(again)} configurations nearby"
-    return noise_of(facts.rehearsal)
+    return noise_of(facts.is_on_cpu)
 
 
 def spread_of(configurations: Sequence[Sequence[float]]) -> float | None:

@@ -132,5 +132,7 @@ def lines_of(patch: Patch, facts: RunFacts) -> list[str]:
 def text_of(session: Session) -> str:
     """What the findings of the session advise, for its host."""
     patch = patch_of(read_report(session).findings)
-    head = f"# what the findings of {session.header.session_id} advise: {len(patch.settings)} settings"
+    count = len(patch.settings)
+    what = f"{count} setting{'s' * (count != 1)}"
+    head = f"# what the findings of {session.header.session_id} advise: {what}"
     return "\n".join([head, *lines_of(patch, RunFacts.of(session.header.facts))]) + "\n"

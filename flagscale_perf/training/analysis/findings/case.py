@@ -52,7 +52,8 @@ _OF_TRAINER = {
 }
 
 
-def _flag_of_trainer(flag: str) -> str | None:
+def flag_of_trainer(flag: str) -> str | None:
+    """What Hugging Face's Trainer calls a flag or variable of Megatron or the monitor; None: it has none."""
     name, _, value = flag.partition(" ")
     if not name.startswith("--"):
         return flag  # a variable
@@ -107,7 +108,7 @@ class TrainingCase(Case):
         """For Hugging Face's Trainer in its own flags, where it has them; the monitor's are variables."""
         if not self.facts.host.startswith(TRAINER_HOST):
             return change
-        flags = [own for flag in change.flags if (own := _flag_of_trainer(flag))]
+        flags = [own for flag in change.flags if (own := flag_of_trainer(flag))]
         return replace(change, flags=flags, keys=[]) if flags or not change.flags else None
 
     @property
@@ -118,7 +119,7 @@ class TrainingCase(Case):
     @property
     def is_on_cpu(self) -> bool:
         """Whether the run's devices are CPUs."""
-        return self.facts.rehearsal or self.facts.device.startswith("CPU")
+        return self.facts.is_on_cpu
 
     @property
     def can_judge_speed(self) -> bool:

@@ -81,6 +81,21 @@ def test_the_host_s_option_with_its_value_where_that_is_known(change: Change, op
     assert option_of(change, make_facts(micro_batch_size=1, data_parallel=4)) == option
 
 
+@pytest.mark.parametrize(
+    ("change", "option"),
+    [
+        (Change("m", "=", "16", "", "B"), "--gradient_accumulation_steps 16"),
+        (Change("mbs", "=", "4", "", "C"), "--per_device_train_batch_size 4"),
+        (Change("data_loading", "=", "0", "", "A"), "--dataloader_num_workers"),
+        (Change("checkpoint", "=", "async", "", "A"), ""),
+        (Change("pp", "=", "4", "", "B"), ""),
+    ],
+)
+def test_of_hugging_face_s_trainer_it_is_its_own(change: Change, option: str) -> None:
+    facts = make_facts(host="transformers 5.23.0 Trainer", micro_batch_size=1, data_parallel=4)
+    assert option_of(change, facts) == option
+
+
 def test_an_interval_that_is_open_says_so() -> None:
     offer = Offer("m=8", "B", 0.2, -0.4, None, 100.0, 160.0, "6 captured steps, 1-6", 0, 0, "")
     text = alone(table_of([offer, replace(offer, most=0.5, least=0.1, hits=3, checks=4)], "step"))

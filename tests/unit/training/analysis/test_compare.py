@@ -188,13 +188,14 @@ def test_the_bars_add_up_to_the_mean_iteration_though_phases_are_slow_in_turns(t
 
 
 def test_the_noise_between_runs_and_where_it_is_from(tmp_path) -> None:
-    def noise(assumed: float | None = None, runs: int = 1, **facts: bool) -> tuple[float, str]:
+    def noise(assumed: float | None = None, runs: int = 1, **facts: object) -> tuple[float, str]:
         files = [write(tmp_path / str(n), steady(40), pid=n, **facts) for n in range(2 * runs)]
         result = compare(files[:runs], files[runs:], CompareOptions(noise=assumed))
         return result.noise, result.noise_source
 
     assert noise() == (NOISE, "assumed for devices")
-    assert noise(rehearsal=True) == (REHEARSAL_NOISE, "assumed for rehearsals on a CPU")
+    assert noise(rehearsal=True) == (REHEARSAL_NOISE, "assumed for runs on a CPU")
+    assert noise(device="CPU") == (REHEARSAL_NOISE, "assumed for runs on a CPU")
     assert noise(0.002) == (0.002, "--noise")
     assert noise(runs=3) == (0, "seen between the runs of each side")
 

@@ -50,5 +50,5 @@ def drifted(place: Path) -> float:
 
 def test_of_a_rehearsal_more_is_assumed(tmp_path: Path) -> None:
     path = write_run(tmp_path / "a" / "perf", evenly(), rehearsal=True)
-    assert drift(path) == (0.04, "assumed for rehearsals on a CPU")
+    assert drift(path) == (0.04, "assumed for runs on a CPU")
     assert usual_ns(open_session(path)) == pytest.approx(evenly().run()[1] / 8)
