@@ -172,7 +172,7 @@ def drift_of(runs: Mapping[str, Recorded]) -> tuple[float, str]:
     pairs = [[runs.get(f"{name}_s{seed}") for name in SAME] for seed in sorted({*map(_seed, runs)})]
     both = [[run.usual_ms(run.steps) for run in pair if run is not None] for pair in pairs]
     share = spread_of(both)
-    return noise_of(is_rehearsal=True) if share is None else (share, f"{len(both)} layouts trained twice")
+    return noise_of(is_on_cpu=True) if share is None else (share, f"{len(both)} layouts trained twice")
 
 
 def _of_layout(run: Recorded, runs: Mapping[str, Recorded], drift: float) -> Iterator[Case]:

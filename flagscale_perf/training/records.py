@@ -18,6 +18,7 @@ from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.curves import CurveRecord as CurveRecord
 from flagscale_perf.training.curves import LoggedRecord as LoggedRecord
 from flagscale_perf.training.host import HostRecord as HostRecord
+from flagscale_perf.training.rank_records import RanksRecord as RanksRecord  # registers the others there, too
 
 
 class Outcome(IntEnum):
