@@ -17,7 +17,7 @@ from flagscale_perf.training.columns import Intervals
 from flagscale_perf.training.figures import TABLE, Run
 from flagscale_perf.training.hardware import powers_mw
 from flagscale_perf.training.phases import GROUPS, total_of
-from flagscale_perf.training.rates import mean_ms
+from flagscale_perf.training.rates import known_tokens, mean_ms
 from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.samples import ThinnedRows
 
@@ -40,9 +40,18 @@ def _ratio(part: str, whole: str) -> Order:
     return ratios
 
 
+def _token_speeds(intervals: Intervals) -> list[Any]:
+    tokens = intervals["tokens"]
+    if all(tokens):
+        return _TOKENS(intervals)
+    known = map(known_tokens, tokens, intervals["samples"])
+    pairs = zip(known, _TOKENS(intervals), strict=True)
+    return [None if one is None else speed for one, speed in pairs]
+
+
 def _efficiency(intervals: Intervals) -> list[Any]:
     power_mw = powers_mw(intervals)
-    speeds = _TOKENS(intervals) if any(power_mw) else power_mw
+    speeds = _token_speeds(intervals) if any(power_mw) else power_mw
     pairs = zip(speeds, power_mw, strict=True)
     return [None if speed is None or not power else speed / power for speed, power in pairs]
 
@@ -53,7 +62,7 @@ SETTLED: dict[str, Order] = {
     "tflops_per_gpu": _SPEED,
     "mfu": _SPEED,
     "hfu": _ratio("hardware_flops", "iteration_ns"),
-    "tokens_per_s": _TOKENS,
+    "tokens_per_s": _token_speeds,
     "iteration_ms": _ratio("iteration_ns", "steps"),
     "iteration_p50_ms": itemgetter("iteration_p50_ns"),
     "iteration_p95_ms": itemgetter("iteration_p95_ns"),

@@ -46,7 +46,7 @@ def test_a_sample_is_the_same_whatever_the_batches_and_where_it_was_kept() -> No
     for first in range(0, len(calls), 700):
         cut.add(columns_of(calls[first : first + 700]))
         text, cut = state.text_of(cut), Sample()
-        state.restore(text, cut)
+        state.made(text, cut)
     assert cut.calls == whole.calls
 
 
