@@ -30,7 +30,6 @@ OK, FAILED, SKIPPED, NOT_RUN = "ok", "FAILED", "skipped", "not run"
 # Arguments of `make test-all` are not meant for the targets of its parts.
 NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 WIDTH = 80
-POLITELY = ("nice", "-n", "10")  # beside trainings whose times are looked at
 # What a part has printed is read by then; what it left running may hold its output for ever.
 LAST_WORDS_S = 10
 _SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$")
@@ -87,7 +86,7 @@ def run(part: Part, repo: Path, absent: list[str]) -> Ended:
     shown.flush()
     began = time.monotonic()
     process = subprocess.Popen(
-        [*(POLITELY if part.aside else ()), "bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
+        ["bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout is not None
