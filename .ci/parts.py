@@ -1,7 +1,5 @@
-"""Runs the parts of .ci/parts.toml, all of them whatever fails, and says at the end how each ended. `.ci/run`
-and `make test-all` are this.
-
-They run one after another; those that are `aside` do so, too, at the same time as the others.
+"""Runs the parts of .ci/parts.toml one after another, all of them whatever fails, and says at the end how
+each ended. `.ci/run` and `make test-all` are this.
 
 python .ci/parts.py [--all] [PART ...]
 """
@@ -9,7 +7,6 @@ python .ci/parts.py [--all] [PART ...]
 from __future__ import annotations
 
 import argparse
-import io
 import os
 import re
 import subprocess
@@ -19,7 +16,6 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -45,7 +41,6 @@ class Part:
     markers: tuple[str, ...] = ()
     because: str = ""
     variable: str = ""
-    aside: bool = False
 
 
 @dataclass
@@ -80,10 +75,8 @@ def environment(repo: Path, absent: list[str]) -> dict[str, str]:
 
 
 def run(part: Part, repo: Path, absent: list[str]) -> Ended:
-    """Runs its command and passes on what it prints, at once or, of a part that is `aside`, at its end."""
-    shown = io.BytesIO() if part.aside else sys.stdout.buffer
-    shown.write(f"\n--- {part.name}: {part.run}\n".encode())
-    shown.flush()
+    """Runs its command and passes on what it prints."""
+    print(f"\n--- {part.name}: {part.run}", flush=True)
     began = time.monotonic()
     process = subprocess.Popen(
         ["bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
@@ -91,14 +84,11 @@ def run(part: Part, repo: Path, absent: list[str]) -> Ended:
     )  # fmt: skip
     assert process.stdout is not None
     ended = Ended(part, FAILED)
-    reader = threading.Thread(target=_pass_on, args=(process.stdout, shown, ended), daemon=True)
+    reader = threading.Thread(target=_pass_on, args=(process.stdout, ended), daemon=True)
     reader.start()
     code = process.wait()
     reader.join(timeout=LAST_WORDS_S)
     ended.seconds = time.monotonic() - began
-    if isinstance(shown, io.BytesIO):
-        sys.stdout.buffer.write(shown.getvalue())
-        sys.stdout.buffer.flush()
     if code == 0:
         ended.result = OK
     elif code == COULD_NOT_RUN and ended.says:
@@ -106,10 +96,10 @@ def run(part: Part, repo: Path, absent: list[str]) -> Ended:
     return ended
 
 
-def _pass_on(output: IO[bytes], shown: IO[bytes], ended: Ended) -> None:
+def _pass_on(output: IO[bytes], ended: Ended) -> None:
     for line in output:
-        shown.write(line)
-        shown.flush()
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
         text = _COLOUR.sub("", line.decode(errors="replace")).rstrip()
         if _SUMMARY.match(text):
             ended.summaries.append(text)
@@ -127,7 +117,7 @@ def counts(summaries: list[str]) -> str:
     return ", ".join(f"{found[word]:,} {word}" for word in shown if found[word])
 
 
-def table(ended: list[Ended], took_s: float) -> str:
+def table(ended: list[Ended]) -> str:
     """A row for each part, below pytest's own lines."""
     wide = max(len(each.part.name) for each in ended)
     lines = [line for each in ended for line in each.summaries] + [""]
@@ -137,26 +127,22 @@ def table(ended: list[Ended], took_s: float) -> str:
         begin = f"{each.part.name:<{wide}}  {minutes:>2}:{seconds:02}  {each.result:<7}  "
         said = each.says if each.result in (SKIPPED, NOT_RUN) else counts(each.summaries)
         lines += textwrap.wrap(begin + said, WIDTH, subsequent_indent=" " * len(begin), drop_whitespace=True)
-    minutes, seconds = divmod(round(took_s), 60)
+    minutes, seconds = divmod(round(sum(each.seconds for each in ended)), 60)
     return "\n".join([*lines, f"{'all':<{wide}}  {minutes:>2}:{seconds:02}  "]).rstrip()
 
 
 def run_all(parts: list[Part], repo: Path, is_all: bool) -> list[Ended]:
-    """Each in its turn; those that are `aside` beside those behind them."""
+    """Each in its turn."""
     absent: list[str] = []
-    ended: list[Ended | Future[Ended]] = []
-    with ThreadPoolExecutor(1) as aside:
-        for part in parts:
-            if part.because and not is_all:
-                ended.append(Ended(part, NOT_RUN, says=f"make test-all runs it: {part.because}"))
-            elif part.aside:
-                ended.append(aside.submit(run, part, repo, [*absent]))
-            else:
-                found = run(part, repo, absent)
-                ended.append(found)
-                if found.result == SKIPPED and part.variable:
-                    absent.append(part.variable)
-    return [each.result() if isinstance(each, Future) else each for each in ended]
+    ended: list[Ended] = []
+    for part in parts:
+        if part.because and not is_all:
+            ended.append(Ended(part, NOT_RUN, says=f"make test-all runs it: {part.because}"))
+            continue
+        ended.append(run(part, repo, absent))
+        if ended[-1].result == SKIPPED and part.variable:
+            absent.append(part.variable)
+    return ended
 
 
 def main(arguments: list[str], repo: Path = HERE.parent) -> int:
@@ -172,9 +158,8 @@ def main(arguments: list[str], repo: Path = HERE.parent) -> int:
             f"no part {', '.join(sorted(unknown))}: there are {', '.join(part.name for part in parts)}"
         )
     chosen = [part for part in parts if part.name in args.part] if args.part else parts
-    began = time.monotonic()
     ended = run_all(chosen, repo, args.all or bool(args.part))
-    print("\n--- ended\n" + table(ended, time.monotonic() - began), flush=True)
+    print("\n--- ended\n" + table(ended), flush=True)
     return int(any(each.result == FAILED for each in ended))
 
 

@@ -151,18 +151,3 @@ def test_a_process_that_a_part_leaves_running_holds_nothing_up(run_python, place
     code, shown, _ = called(run_python, place, "last")
     subprocess.run(["kill", (place / "left").read_text().strip()], check=True)
     assert (code, "done\n" in shown) == (0, True)
-
-
-def test_a_part_aside_runs_beside_those_behind_it_and_is_shown_in_one_piece(run_python, place: Path) -> None:
-    """Each waits for the other, so that they must run at the same time."""
-    wait = "until [ -e {} ]; do sleep 0.02; done"
-    said = "echo CI=$CI; touch one; " + wait.format("two") + "; echo '== 1 failed in 1.0s =='; exit 1"
-    rows = [
-        f'[[part]]\nname = "aside"\nrun = "{said}"\naside = true\n',
-        f'[[part]]\nname = "main"\nrun = "{wait.format("one")}; echo main; touch two"\n',
-    ]
-    (place / ".ci/parts.toml").write_text("".join(rows))
-    code, shown, end = called(run_python, place)
-    assert (code, results(end)) == (1, {"aside": "FAILED", "main": "ok"})
-    assert f"\n--- aside: {said}\nCI=true\n== 1 failed in 1.0s ==\n" in shown
-    assert end.startswith("== 1 failed in 1.0s ==\n\npart")
