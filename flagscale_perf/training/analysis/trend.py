@@ -40,7 +40,7 @@ def _ratio(part: str, whole: str) -> Order:
     return ratios
 
 
-def _token_speeds(intervals: Intervals) -> list[Any]:
+def _token_speeds(intervals: Intervals) -> Sequence[Any]:
     tokens = intervals["tokens"]
     if all(tokens):
         return _TOKENS(intervals)
