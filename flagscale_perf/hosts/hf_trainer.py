@@ -15,7 +15,7 @@ from flagscale_perf.hosts import core_loop, trainer_loop
 from flagscale_perf.hosts.patching import Wrapper
 from flagscale_perf.hosts.timers import phase_timer, time_mark
 from flagscale_perf.hosts.trainer_loop import TrainerHost
-from flagscale_perf.hosts.wrappers import paused, phased
+from flagscale_perf.hosts.wrappers import after, before, paused, phased
 
 TRAINER_MODULE = "transformers.trainer"
 # What of the Trainer must be there, as since transformers 4.46; without one of them it is left alone.
@@ -75,8 +75,8 @@ class HuggingFace(TrainerHost):
         patches.wrap(
             module.CallbackHandler,
             {
-                "on_pre_optimizer_step": functools.partial(trainer_loop.after, action=optimizer.start),
-                "on_optimizer_step": functools.partial(trainer_loop.before, action=optimizer.stop),
+                "on_pre_optimizer_step": functools.partial(after, act=optimizer.start),
+                "on_optimizer_step": functools.partial(before, act=optimizer.stop),
                 "on_step_end": self._on_step_end,
             },
         )

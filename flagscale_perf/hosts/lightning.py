@@ -18,7 +18,7 @@ from flagscale_perf.hosts import core_loop, trainer_loop
 from flagscale_perf.hosts.patching import Wrapper
 from flagscale_perf.hosts.timers import phase_timer, time_mark
 from flagscale_perf.hosts.trainer_loop import TrainerHost
-from flagscale_perf.hosts.wrappers import opening, paused, phased
+from flagscale_perf.hosts.wrappers import before, opening, paused, phased
 from flagscale_perf.training.phases import ZERO_GRAD
 
 TRAINER_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -106,7 +106,7 @@ class Lightning(TrainerHost):
             "loops.training_epoch_loop": {
                 "advance": self._advance,
                 "_on_before_fetch": functools.partial(opening, hooks=self.hooks, name="batch-generator"),
-                "_on_after_fetch": functools.partial(trainer_loop.before, action=loading.stop),
+                "_on_after_fetch": functools.partial(before, act=loading.stop),
             },
             "loops.optimization.automatic": {"run": self._run, "_optimizer_zero_grad": phase(name=ZERO_GRAD)},
             "loops.optimization.manual": {"run": self._run},

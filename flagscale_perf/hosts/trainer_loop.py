@@ -257,9 +257,8 @@ class TrainerHost:
 
         @functools.wraps(original)
         def train(trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.trainer is not None or not self.trains(
-                trainer
-            ):  # another size of batch is tried, or nested
+            is_nested = self.trainer is not None  # in it another size of batch is tried, for example
+            if is_nested or not self.trains(trainer):
                 return original(trainer, *args, **kwargs)
             self._config = self._is_on()
             if not self._config.enable_perf_monitor:
@@ -291,26 +290,3 @@ class TrainerHost:
             self.loop.add(batch)
         if self._counter is not None:
             self._counter.add(batch)
-
-
-def after(original: Callable[..., Any], action: Callable[[], None]) -> Callable[..., Any]:
-    """Calls `action` once the host's function has returned."""
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        action()
-        return result
-
-    return call
-
-
-def before(original: Callable[..., Any], action: Callable[[], None]) -> Callable[..., Any]:
-    """Calls `action` before the host's function."""
-
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        action()
-        return original(*args, **kwargs)
-
-    return call

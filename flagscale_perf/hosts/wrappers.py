@@ -53,6 +53,18 @@ def before(original: Callable[..., Any], act: Callable[[], None]) -> Callable[..
     return call
 
 
+def after(original: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
+    """Acts once each call has returned."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        act()
+        return result
+
+    return call
+
+
 def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     """Around what the host calls first when its loop is over."""
     return before(original, lambda: hooks.loop_left() if hooks.active else None)

@@ -19,6 +19,8 @@ from flagscale_perf.training.analysis.fold import read_report
 from tests.captured_runs import evenly, make_late, write_run
 from tests.fakes import make_facts
 
+TRAINER = "transformers 5.23.0 Trainer"
+
 
 @pytest.fixture()
 def run(tmp_path: Path) -> Path:
@@ -69,31 +71,23 @@ def test_an_even_run_of_one_rank_has_nothing_to_gain(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "option"),
+    ("host", "change", "option"),
     [
-        (Change("m", "=", "16", "", "B"), "--global-batch-size 64"),
-        (Change("pp", "=", "4", "", "B"), "--pipeline-model-parallel-size 4"),
-        (Change("data_loading", "=", "0", "", "A"), "--num-workers"),
-        (Change("forward", "=", "peers", "rank=3", "A"), ""),
+        ("FlagScale", Change("m", "=", "16", "", "B"), "--global-batch-size 64"),
+        ("FlagScale", Change("pp", "=", "4", "", "B"), "--pipeline-model-parallel-size 4"),
+        ("FlagScale", Change("data_loading", "=", "0", "", "A"), "--num-workers"),
+        ("FlagScale", Change("forward", "=", "peers", "rank=3", "A"), ""),
+        (TRAINER, Change("m", "=", "16", "", "B"), "--gradient_accumulation_steps 16"),
+        (TRAINER, Change("mbs", "=", "4", "", "C"), "--per_device_train_batch_size 4"),
+        (TRAINER, Change("data_loading", "=", "0", "", "A"), "--dataloader_num_workers"),
+        (TRAINER, Change("checkpoint", "=", "async", "", "A"), ""),
+        (TRAINER, Change("pp", "=", "4", "", "B"), ""),
     ],
 )
-def test_the_host_s_option_with_its_value_where_that_is_known(change: Change, option: str) -> None:
-    assert option_of(change, make_facts(micro_batch_size=1, data_parallel=4)) == option
-
-
-@pytest.mark.parametrize(
-    ("change", "option"),
-    [
-        (Change("m", "=", "16", "", "B"), "--gradient_accumulation_steps 16"),
-        (Change("mbs", "=", "4", "", "C"), "--per_device_train_batch_size 4"),
-        (Change("data_loading", "=", "0", "", "A"), "--dataloader_num_workers"),
-        (Change("checkpoint", "=", "async", "", "A"), ""),
-        (Change("pp", "=", "4", "", "B"), ""),
-    ],
-)
-def test_of_hugging_face_s_trainer_it_is_its_own(change: Change, option: str) -> None:
-    facts = make_facts(host="transformers 5.23.0 Trainer", micro_batch_size=1, data_parallel=4)
-    assert option_of(change, facts) == option
+def test_the_host_s_own_option_with_its_value_where_that_is_known(
+    host: str, change: Change, option: str
+) -> None:
+    assert option_of(change, make_facts(host=host, micro_batch_size=1, data_parallel=4)) == option
 
 
 def test_an_interval_that_is_open_says_so() -> None:
