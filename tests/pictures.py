@@ -61,7 +61,7 @@ PAGES = {
     "runs": Shown("runs .", ()),
     "calls": Shown("report calls/perf", (View("calls.png", 1000),)),
     "trace": Shown("report trace/trace", (View("trace.png", 1000),)),
-    "profile": Shown("report profile/twice", (View("profile.png", 1000),)),
+    "profile": Shown("report profile/thrice", (View("profile.png", 1000),)),
     "bench": Shown("report bench", (View("bench.png", 1000),)),
 }
 
@@ -87,7 +87,7 @@ def _bench(directory: Path) -> None:
 
 
 def _profile(directory: Path) -> None:
-    """Of a model one of whose layers does everything twice."""
+    """Of a model one of whose layers does everything three times."""
     subprocess.run([sys.executable, "-m", "tests.planted_layers", str(directory), "0"], cwd=REPO, check=True)
 
 

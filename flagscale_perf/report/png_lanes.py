@@ -108,7 +108,8 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
     """The first layer only."""
     layer, count = heat.layers[0], len(heat.rows)
     unit = "" if layer.unit == "share" else f", {layer.unit}"
-    words = f"{layer.label[:1].upper()}{layer.label[1:]} of each {heat.row_name}{unit}"
+    words = f"{layer.label[:1].upper()}{layer.label[1:]} of each {heat.row_name}"
+    words = f"{heat.title if heat.columns else words}{unit}"
     _cells(axes, heat, layer)
     title(axes, words, room=_name_share(heat.rows) + _AXIS_NAME)
     axes.grid(visible=False)

@@ -194,7 +194,7 @@ def captured_map(found: CapturedRanks) -> HeatMap:
     ]
     title = "Captured steps: longer than the stage's median rank, the worst of each row"
     edges, names = [*range(len(found.steps) + 1)], [f"step {step:,}" for step in found.steps]
-    return HeatMap("captured", title, "ranks", rows, "", None, edges, layers, columns=names)
+    return HeatMap("captured", title, "rank", rows, "", None, edges, layers, columns=names)
 
 
 def goodput(bar: GoodputBar) -> StackedBar:
