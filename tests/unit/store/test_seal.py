@@ -73,9 +73,9 @@ def expected(record: Record, names: dict[tuple[int, int], str]) -> list[dict[str
     return [own]
 
 
-def shown(value: Any) -> Any:
-    """A value as a column has it."""
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value)):
+def shown(value: Any, is_nested: bool = False) -> Any:
+    """A value as a column has it; `is_nested`: of a field that may hold dictionaries."""
+    if isinstance(value, dict) or (isinstance(value, list) and is_nested):
         return dump(value)
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
@@ -95,7 +95,10 @@ def check(path: Path, made: Sealed) -> None:
             if isinstance(record, RunHeader):
                 row = {name: value for name, value in row.items() if name not in RUN}
             kind = kind_of(type(record))
-            own = {f"{kind}_{name}" if name in RUN else name: shown(row[name]) for name in row}
+            nested = {name for name, of in type(record).__annotations__.items() if "dict[" in str(of)}
+            own = {
+                f"{kind}_{name}" if name in RUN else name: shown(row[name], name in nested) for name in row
+            }
             if TYPES[type(record)].start is not None:
                 start = getattr(record, TYPES[type(record)].start)
                 if not TYPES[type(record)].start.endswith("_wall_ns"):
