@@ -66,15 +66,15 @@ def test_the_report_of_a_directory_names_the_layer_that_sleeps(
     assert "recorded process" in job["sessions"][1]["evidence"] and job["sessions"][1]["is_on_clock"]
     slept_ms = median(one.slept_ns for one in said(tmp_path / "slow")) / 1e6
     found_all = [*inside(job["findings"])]
-    cause = next(one for one in found_all if one["name"] == "slow_on_rank")
+    cause = next((one for one in found_all if one["name"] == "slow_on_rank"), None)
+    late = next((one for one in job["findings"] if one["name"] == "straggler"), None)
+    if cause is None or late is None:  # on a machine that gives its ranks no CPU nobody is named
+        assert any(one["name"] == "host_short_of_cpu" for one in found_all)
+        return
     assert (cause["instrument"], cause["ranks"], cause["phase"]) == ("profile", [RANK], "forward")
     assert cause["where"] == f"layer {LAYER - 1}, Python"
     assert cause["step_ms"] == pytest.approx(slept_ms, rel=0.2)
     assert (cause["first_iteration"], cause["iteration"]) == (20, 42)  # beside each one a clean step
-    late = next((one for one in job["findings"] if one["name"] == "straggler"), None)
-    if late is None:  # on a machine that gives its ranks no CPU nobody is named by the training
-        assert any(one["name"] == "host_short_of_cpu" for one in found_all)
-        return
     assert (late["ranks"], late["phase"]) == ([RANK], "forward")
     assert late["links"][0]["is_cause"] and late["links"][0]["finding"] == cause
     assert late["title"].endswith(f": in layer 1, Python: +{cause['step_ms']:.1f} ms, steps 20 to 42")
