@@ -46,6 +46,17 @@ def process_stat(pid: int | str) -> ProcessStat | None:
     return ProcessStat(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
+def cpu_wait_ns(task: str) -> int | None:
+    """For how long a thread has been ready to run and had no CPU, in its whole life. `task`: its folder in
+    /proc, such as "thread-self", or a pid for the first thread. None where the system does not say.
+    """
+    try:
+        with open(f"/proc/{task}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def pid_namespace() -> int | None:
     """In which this process's pids count; None where /proc does not say, or belongs to another one."""
     try:

@@ -9,6 +9,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.live import FINDINGS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
+from flagscale_perf.spine.processes import cpu_wait_ns
 from flagscale_perf.spine.records import ClockRecord, EventRecord, Record
 from flagscale_perf.writer.instrument import Entry, Remark
 from flagscale_perf.writer.losses import OVERFLOW
@@ -108,7 +109,10 @@ class Notices:
     def beat(self) -> None:
         """Shows that the writer gets on. If it had not for long (the trainer warned), records that."""
         if (stood_s := self.pulse.beat()) is not None:
-            text = f"the writer was blocked for {stood_s:.0f} s: its disk did not answer, or it was stopped"
+            why = (
+                "others took its CPU" if self.pulse.starved else "its disk did not answer, or it was stopped"
+            )
+            text = f"the writer was blocked for {stood_s:.0f} s: {why}"
             self._journal.waiting.append(self._journal.event("failure", text))
 
     def anchor(self) -> None:
@@ -142,10 +146,30 @@ class Notices:
                 self._journal.complain(text)
 
 
+class Hunger:
+    """For how long a thread waits for a CPU, from one question to the next."""
+
+    def __init__(self, task: str) -> None:
+        """`task`: as `cpu_wait_ns` has it."""
+        self._task, self._waited_ns = task, cpu_wait_ns(task)
+
+    def is_most_of(self, passed_ns: int) -> bool:
+        """Whether it has waited for more than half of this time; not where the system does not say."""
+        before, now = self._waited_ns, cpu_wait_ns(self._task)
+        self._waited_ns = now
+        return before is not None and now is not None and 2 * (now - before) > passed_ns
+
+
 class Pulse:
-    """The drain's side of the heartbeat that the trainer watches."""
+    """The drain's side of the heartbeat that the trainer watches.
+
+    Attributes:
+        starved: whether it spent most of the time before its last beat waiting for a CPU.
+    """
 
     def __init__(self, ring: AnyRing) -> None:
+        self.starved = False
+        self._hunger = Hunger("thread-self")
         self._ring = ring
         self._last_ns = monotonic_ns()
         self._least_ns = STILL_S * NS_PER_S
@@ -160,6 +184,7 @@ class Pulse:
         returned last; None otherwise.
         """
         stood_ns = monotonic_ns() - self._last_ns
+        self.starved = self._hunger.is_most_of(stood_ns)
         self.go_on()
         if stood_ns < self._least_ns:
             return None

@@ -14,13 +14,14 @@ import time
 from subprocess import PIPE, STDOUT
 
 from flagscale_perf.spine import companion
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.drain import FINISH_LIMIT_S, RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
-from flagscale_perf.writer.journal import STILL_S
+from flagscale_perf.writer.journal import STILL_S, Hunger
 from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Asked, Stray, messages_of
 from flagscale_perf.writer.task import WriterTask
@@ -82,11 +83,12 @@ class Supervisor:
             return self._ring.beats
         return 0
 
-    def _report_hang(self, cost: str) -> None:
+    def _report_hang(self, cost: str, is_starved: bool = False) -> None:
         if not self._why:
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
-            self._why = f"the writer is blocked: the disk of {self._task.directory} does not answer{who}"
+            why = f"the disk of {self._task.directory} does not answer{who}"
+            self._why = f"the writer is blocked: {'others take its CPU' if is_starved else why}"
             complain(f"flagscale_perf: {self._why}; {cost}")
 
     def _release(self) -> str:
@@ -140,13 +142,14 @@ class Supervisor:
 
     def _follow(self, writer: subprocess.Popen[bytes]) -> str:
         """Shows what the writer sends until its end; returns the last stray line, such as a traceback's."""
-        watcher, last_words = Watcher(self._ring), ""
+        watcher, last_words = Watcher(self._ring, writer.pid), ""
 
         def look() -> None:
             if watcher.stands_still():
                 self._report_hang(
                     f"training goes on; {self._ring.slots} records have room in memory, further ones are "
-                    "dropped and counted"
+                    "dropped and counted",
+                    watcher.sees_it_starve(),
                 )
 
         for message in messages_of(writer, look):
@@ -189,10 +192,12 @@ class Supervisor:
 class Watcher:
     """The trainer's side, of one writer from its start on; looks once a second."""
 
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+    def __init__(self, ring: Ring, pid: int) -> None:
+        """`pid`: the writer's."""
+        self._ring, self._pid = ring, pid
         self._first = self._beats = ring.beats
         self._still = 0
+        self._hunger = Hunger(str(pid))
 
     def stands_still(self) -> bool:
         """Whether it has begun and had no beat for so long. Looks are counted and not the time, as the
@@ -200,4 +205,10 @@ class Watcher:
         """
         before, self._beats = self._beats, self._ring.beats
         self._still = self._still + 1 if self._beats == before != self._first else 0
+        if self._still <= 1:
+            self._hunger = Hunger(str(self._pid))
         return self._still >= STILL_S
+
+    def sees_it_starve(self) -> bool:
+        """Whether it waits for a CPU rather than for anything else, since it has no beat."""
+        return self._hunger.is_most_of(self._still * NS_PER_S)

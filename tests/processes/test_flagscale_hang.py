@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ MONITOR = (
 PHASES = {"elsewhere": "forward", "loader": "data_loading", "locked": "forward"}
 # nobody reads a pipe meanwhile, and a full one is a hang
 INTO_FILE = ("sh", "-c", 'exec "$@" > output 2>&1', "sh")
+REPORT = [sys.executable, "-m", "flagscale_perf", "report", "perf"]
 STACKS = [sys.executable, "-m", "flagscale_perf", "stacks", "perf"]
 
 
@@ -41,13 +43,14 @@ class Run:
 
     Attributes:
         directory: in which it runs.
-        stacks: what `flagscale-perf stacks` has printed, by the way in which it hung.
+        stacks, reports: what `flagscale-perf stacks` and `report` have printed, by the way in which it hung.
         pids: of its ranks.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.stacks: dict[str, str] = {}
+        self.reports: dict[str, str] = {}
         self.pids: dict[int, int] = {}
 
     def events(self, name: str) -> list[dict]:
@@ -83,6 +86,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             )
             assert asked.returncode == 0, asked.stderr
             run.stacks[way] = asked.stdout
+        if way == "elsewhere":
+            asked = subprocess.run(
+                REPORT, cwd=run.directory, capture_output=True, text=True, timeout=fs.DEADLINE_S
+            )
+            assert asked.returncode == 0, asked.stderr
+            run.reports[way] = asked.stdout
         run.go(way)
         run.wait(lambda number=number: len(run.events("hang")) == 2 * number + 2, f"the end of {way}")
     asked = subprocess.run(STACKS, cwd=run.directory, capture_output=True, text=True, timeout=fs.DEADLINE_S)
@@ -132,6 +141,15 @@ def test_each_hang_is_told_once_everywhere_and_so_is_its_end(run: Run) -> None:
     found = [each for each in map(json.loads, lines) if each["finding"] == "hang"]
     assert [each["text"] for each in found] == told
     assert [each["state"] for each in found] == ["begins", "ends"] * (len(PHASES) + 1)
+
+
+def test_a_report_meanwhile_says_what_it_waits_for(run: Run) -> None:
+    report = " ".join(run.reports["elsewhere"].split())
+    place = re.search(
+        r"The job hangs after iteration 5: it waits for rank 1, at (\S+) in until_there", report
+    )
+    assert place and "processes/hanging.py:" in place.group(1)
+    assert "Unaccounted time" not in report and "the file has nothing of them" not in report
 
 
 def test_a_process_that_is_stopped_is_named_with_its_state(run: Run) -> None:

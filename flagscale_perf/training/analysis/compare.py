@@ -18,6 +18,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.driver import Compared, Units
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis import patch
 from flagscale_perf.training.analysis.basis import (
@@ -100,15 +101,19 @@ def _units(
         skipped_lines=run.skipped_lines,
         title=run.session.header.session_id,
         numbers=[step.iteration for step in row],
-        slowed=[*filter(None, map(_slowing, findings))],
+        slowed=[*filter(None, (_slowing(one, row) for one in findings))],
     )
 
 
-def _slowing(finding: Finding) -> Slowing | None:
+def _slowing(finding: Finding, row: Sequence[Step]) -> Slowing | None:
     share = finding.cost_share if finding.cost_of_steps is None else finding.cost_of_steps
     if finding.name not in DISTURBED or share is None:
         return None
-    return Slowing(DISTURBED[finding.name].format("{}", percent(share)), share)
+    words = DISTURBED[finding.name].format("{}", percent(share))
+    compared_s = sum(step.iteration_ns for step in row) / NS_PER_S
+    if finding.cost_of_steps is not None and finding.cost_s is not None and compared_s:
+        share = min(1.0, max(share, finding.cost_s / compared_s))  # all of it may lie in the steps compared
+    return Slowing(words, share)
 
 
 def _terms(basis: Basis, is_on_cpu: bool, judge: str, has_phases: bool) -> Terms:

@@ -13,6 +13,7 @@ from flagscale_perf.analysis.replays import Doubt, Replays
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.spine.records import KILLED, NOT_KNOWN, EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
@@ -146,6 +147,7 @@ class RunFold:
             IntervalRecord: self._add_interval,
             StandstillRecord: self._signals.add_standstill,
             EventRecord: self._add_event,
+            FindingRecord: self._signals.add_finding,
             RanksRecord: self._ranks.add,
             NodeRecord: self._add_captured,
             CaptureRecord: self._add_captured,

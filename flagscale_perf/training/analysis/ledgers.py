@@ -187,17 +187,18 @@ def in_ms(value_ms: float | None, decimals: int | None = None) -> Quantity:
 def ranks_of(found: TrainingReport) -> list[Block]:
     """The ranks side by side, the ledgers, and who was slow."""
     side_by_side, captured = found.ranks, [] if found.captured is None else _captured(found.captured)
-    if side_by_side is None or not side_by_side.stretches:
-        return captured or [Note("No ranks side by side: only rank 0 is in the file.")]
-    numbers = ranges(side_by_side.silent, side_by_side.silent_count)
     events = {each.iteration: each.name for each in found.monitor.events}
+    ledgers = [block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)]
+    if side_by_side is None or not side_by_side.stretches:
+        return [*captured, *ledgers] or [Note("No ranks side by side: only rank 0 is in the file.")]
+    numbers = ranges(side_by_side.silent, side_by_side.silent_count)
     silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
         *captured,
         *([] if found.critical_path is None else [_path(found.critical_path)]),
-        *(block for one in found.ledgers for block in blocks_of(one, len(found.ledgers), events)),
+        *ledgers,
         _stragglers(found.stragglers),
         _memory_and_cpu(side_by_side),
     ]

@@ -65,7 +65,10 @@ def _unjudged(case: TrainingCase) -> list[str]:
             not report.phases.steps,
             f"data loading, communication and the pipeline: {no_phases(report)}",
         ),
-        (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
+        (
+            report.ranks is None and not report.ledgers and not is_alone,
+            "other ranks than the first: the file has nothing of them",
+        ),
         (
             bool(report.phases.steps and case.unknown_host_share()),
             f"data loading and communication below {percent(case.unknown_host_share())} of the steps' time:"

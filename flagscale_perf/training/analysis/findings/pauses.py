@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from flagscale_perf.analysis.rules import Advice, Change, Finding, rule, unless
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.limits import Limit
-from flagscale_perf.spine.units import number, percent
+from flagscale_perf.spine.units import number, numbered, percent
 from flagscale_perf.training.analysis.findings.advice import (
     double,
     give,
@@ -20,6 +22,7 @@ from flagscale_perf.training.analysis.findings.advice import (
 )
 from flagscale_perf.training.analysis.findings.case import MS_PER_S, TrainingCase, TrainingRule, interrupts
 from flagscale_perf.training.ledger.ledger import Ledger
+from flagscale_perf.training.ranks.hang import LEAST, shown
 
 _DISTRIBUTED = "torch_dist"
 
@@ -239,19 +242,63 @@ def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _pause(this, case, f"{case.report.overview.skipped_iterations} iterations trained nothing:")
 
 
+_SILENCE_ENDS = halve(
+    "--distributed-timeout-minutes", "lower it, so that a rank that is gone ends the run sooner", 2
+)
+
+
+@rule(
+    explains={"idle"},
+    limits={"hang": LEAST},
+    causes=[
+        "a collective that not every rank enters",
+        "a data loader, a lock or a file system that does not answer",
+        "a rank, device or link that is gone",
+    ],
+    changes=[
+        Change([], "read every rank's stack: `flagscale-perf stacks RUN --full`, as long as it hangs"),
+        _SILENCE_ENDS,
+    ],
+)
+def hang(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """A run whose last step never ended, as the writer saw: the ranks that the others wait for, and where."""
+    told = case.signals.hang
+    if told is None:
+        return None
+    ranks, places = (_listed(told.evidence, key, kind) for key, kind in (("ranks", int), ("places", str)))
+    waits = f"The job hangs after iteration {told.iteration}: "
+    if not ranks:
+        waits += "each rank waits for another"
+    elif places:
+        waits += f"it waits for {numbered('rank', ranks)}, at {shown(places[0])}"
+    else:
+        waits += f"it waits for {numbered('rank', ranks)}, of which nothing comes"
+    dur_s = _idle_s(case)
+    evidence = [this.broke("without a step", dur_s, "hang")]
+    return replace(interrupts(this, case, waits, evidence, dur_s), ranks=ranks, iteration=told.iteration)
+
+
+def _listed(evidence: Mapping[str, Any], key: str, kind: type) -> list[Any]:
+    """What a list of the file's has of that type: nothing else has been looked at yet."""
+    value = evidence.get(key)
+    return [each for each in value if isinstance(each, kind)] if isinstance(value, list) else []
+
+
+def _idle_s(case: TrainingCase) -> float:
+    return case.part("idle") - case.signals.stood_ns / NS_PER_S
+
+
 @rule(
     limits={
         "idle": Limit(0.05, "share", "ours: time in no iteration and no known pause"),
         "idle_s": Limit(60, "s", "ours: the way to the end of a process takes less"),
     },
     causes=["the run hung in an iteration that was never finished", "a process that took long to end"],
-    changes=[
-        halve("--distributed-timeout-minutes", "lower it, so that a rank that is gone ends the run sooner", 2)
-    ],
+    changes=[_SILENCE_ENDS],
 )
 def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Time in no iteration and no known pause."""
-    dur_s = case.part("idle") - case.signals.stood_ns / NS_PER_S
+    dur_s = _idle_s(case) - case.explained_s
     if not this.exceeds(dur_s, "idle_s"):
         return None
     return _pause(this, case, "Unaccounted time:", dur_s)

@@ -14,12 +14,14 @@ from operator import floordiv, not_, or_
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.chance import excess_of
 from flagscale_perf.spine.limits import Limit
+from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.course import Course
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.columns import Intervals, highest_of, lowest_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.ranks.hang import HANG
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, StandstillRecord, StepRecord
 from flagscale_perf.training.sample import Sample, Step
 from flagscale_perf.training.samples import Reservoir
@@ -159,10 +161,12 @@ class Signals:
         caps: the names of the caps in throttled intervals.
         lowest_clock: of a throttled interval, as a share of the highest clock of the run.
         stood: stretches in which the job stood still, and their time.
+        hang: in which the run ends so far; None where steps come, or nothing was said.
     """
 
     def __init__(self) -> None:
         self.stood, self.stood_ns = 0, 0
+        self.hang: FindingRecord | None = None
         self.slow_steps = SlowSteps()
         self._sample: Sample[Step] = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
         self._phases = PhaseJoin(RunFacts.of({}))  # what a wait is for is not asked here
@@ -183,6 +187,11 @@ class Signals:
         """Takes in a stretch in which the job stood still."""
         self.stood += 1
         self.stood_ns += stretch.stood_ns
+
+    def add_finding(self, finding: FindingRecord) -> None:
+        """Takes in what was said of the run while it lasted."""
+        if finding.finding == HANG:
+            self.hang = finding if finding.state == BEGINS else None
 
     def add_step(self, step: StepRecord) -> bool:
         """Takes in a step and says whether it is slow."""

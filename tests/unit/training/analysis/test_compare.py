@@ -6,6 +6,7 @@ import pytest
 
 from flagscale_perf.analysis.compare.blocks import report_of
 from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, RunEntry
+from flagscale_perf.analysis.compare.judge import UNDECIDED
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis import compare as of_instrument
@@ -76,6 +77,22 @@ def test_a_host_that_was_busy_is_said(tmp_path) -> None:
     title = shown(report_of(compare([base], [new], CompareOptions())).title)
     assert title.startswith("NEW is slower than BASE by ")
     assert title.endswith(", but NEW was short of CPU for 23.0 % of the time: not comparable")
+
+
+def test_a_host_that_was_busy_for_a_while_may_have_been_so_in_the_steps_compared(tmp_path) -> None:
+    busy = Plan(
+        extra=lambda n: {"forward_ns": 600 * MS} if 60 < n <= 120 else {},
+        host=lambda n: {"cores": 2, "run_delay_ns": 700 * MS * min(max(n - 60, 0), 60)},
+    )
+    paths = tmp_path / "a", tmp_path / "b"
+    for path in paths:
+        path.mkdir()
+    base, new = map(synthetic.write, (Plan(steps=120), busy), paths)
+    result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
+    (said,) = result.disturbed
+    assert (said.words, said.is_doubt) == ("NEW was short of CPU for 6.6 % of the time", True)
+    assert said.share == pytest.approx(42 / 146, abs=0.02)
+    assert result.gate is not None and result.gate.outcome == UNDECIDED
 
 
 def test_a_clock_that_was_capped_and_a_job_that_stood_still_are_disturbances(tmp_path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from flagscale_perf.analysis.blocks import Note, Quantity, Table
 from flagscale_perf.analysis.replays import Cause, PathTimes
 from flagscale_perf.training.analysis.captured import ALL_WORK
-from flagscale_perf.training.analysis.ledgers import _captured, blocks_of, path_of
+from flagscale_perf.training.analysis.ledgers import _captured, blocks_of, path_of, ranks_of
 from flagscale_perf.training.analysis.tables import CapturedRanks, in_json
 from flagscale_perf.training.ledger.ledger import OFF_PATH, ledger_of
+from tests.reports import small
 from tests.schedules import BACKWARD, FORWARD, GRADS, MS, noise, recorded
 
 
@@ -45,6 +46,17 @@ def test_the_rows_add_up_to_the_mean_step() -> None:
     assert isinstance(block, Table)
     assert block.title == "Where a mean step goes, all ranks considered: 40 iterations"
     assert block.rows[-1][0] == "mean step"
+
+
+def test_ranks_that_are_not_laid_side_by_side_yet_have_their_ledger() -> None:
+    ledger = ledger_of(recorded(3, range(2, 42), lambda rank, step, phase: 0))
+    assert ledger is not None
+    alone, *_ = ranks_of(replace(small(), ranks=None))
+    assert isinstance(alone, Note)
+    block, *others = ranks_of(replace(small(), ranks=None, ledgers=[ledger]))
+    assert isinstance(block, Table)
+    assert block.title == "Where a mean step goes, all ranks considered: 40 iterations"
+    assert alone not in others
 
 
 def test_a_late_rank_beside_the_path_is_said_to_cost_nothing() -> None:

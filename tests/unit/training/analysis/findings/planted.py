@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.live import BEGINS, FindingRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.rank_records import StragglerRecord
@@ -34,6 +35,12 @@ def slow_rank(**overrides: object) -> StragglerRecord:
         "observed": "clock capped by power",
     }
     return StragglerRecord(**fields | overrides)  # type: ignore[arg-type]
+
+
+def hanging(ranks: list[int], places: list[str]) -> FindingRecord:
+    """What the writer says of a hang."""
+    evidence = {"ranks": ranks, "places": places}
+    return FindingRecord("hang", BEGINS, "no step for 61 s", 61.0, "s", evidence=evidence, iteration=600)
 
 
 def slow_link() -> list[Record]:
@@ -146,6 +153,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         ),
         0.2,
     ),
+    "hang": (Plan(also=[hanging([5], ["/job/train.py:12 step"])], after_ns=70 * SECOND), 70 / 602),
     "standstill": (Plan(also=[StandstillRecord(0, 40 * SECOND, 1)], after_ns=50 * SECOND), None),
     "memory_limit": (Plan(step=lambda n: {"memory_peak_bytes": 138 * 10**9}), None),
     "allocator_retries": (

@@ -10,7 +10,9 @@ from flagscale_perf.training.analysis.findings.findings import find, no_phases
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Happening, Monitor
+from flagscale_perf.training.ledger.ledger import ledger_of
 from tests.reports import overview, small
+from tests.schedules import recorded
 
 
 def said(*events: tuple[str, str], **seen: Any) -> TrainingReport:
@@ -48,3 +50,14 @@ def test_memory() -> None:
     assert why_no("memory", said(config={"perf_memory_tracking": False})) == "--perf-memory-tracking is off"
     assert why_no("memory", said(device="CPU (rehearsal)")) == "a CPU has no allocator to read"
     assert why_no("memory", said()) == "the allocator was not read"
+
+
+def test_ranks_that_a_ledger_has_are_not_missing() -> None:
+    report = replace(said(world_size=3), ranks=None)
+    ledger = ledger_of(recorded(3, range(2, 42), lambda rank, step, phase: 0))
+    assert ledger is not None
+    assert why_no("other ranks than the first", report) == "the file has nothing of them"
+    unjudged = find(
+        TrainingCase(replace(report, ledgers=[ledger]), Signals(), steps=20, rated_s=1.0)
+    ).unjudged
+    assert not [each for each in unjudged if each.startswith("other ranks")]

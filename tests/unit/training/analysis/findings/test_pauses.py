@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.spine.live import BEGINS, ENDS, FindingRecord
 from tests.fakes import MS, SECOND
 from tests.synthetic import Plan
-from tests.unit.training.analysis.findings.planted import PLANTED, findings_of
+from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, hanging
 
 
 def test_a_pause_costs_its_whole_class(tmp_path: Path) -> None:
@@ -50,3 +51,31 @@ def test_a_cache_of_kernels_is_advised_where_kernels_are_compiled(tmp_path: Path
     caches = [flag for change in found.changes for flag in change.flags if flag.endswith("CACHE_DIR")]
     assert (found.name, caches) == ("slow_start", flags)
     assert ("kernels are compiled" in found.causes[0]) == bool(flags)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "places", "waits"),
+    [
+        ([5], ["/job/train.py:12 step"], "it waits for rank 5, at /job/train.py:12 in step"),
+        ([2, 3], [], "it waits for ranks 2, 3, of which nothing comes"),
+        ([], [], "each rank waits for another"),
+    ],
+)
+def test_a_hang_names_whom_it_waits_for_and_is_not_counted_twice(
+    tmp_path: Path, ranks: list[int], places: list[str], waits: str
+) -> None:
+    (found,) = findings_of(Plan(also=[hanging(ranks, places)], after_ns=70 * SECOND), tmp_path)
+    assert found.title == f"The job hangs after iteration 600: {waits}"
+    assert (found.name, found.ranks, found.iteration) == ("hang", ranks, 600)
+    assert found.cost_s == pytest.approx(70)
+
+
+def test_a_damaged_hang_is_one_all_the_same(tmp_path: Path) -> None:
+    damaged = FindingRecord("hang", BEGINS, "", evidence={"ranks": 5, "places": [None]}, iteration=600)
+    (found,) = findings_of(Plan(also=[damaged], after_ns=70 * SECOND), tmp_path)
+    assert found.title == "The job hangs after iteration 600: each rank waits for another"
+
+
+def test_a_hang_that_is_over_is_none(tmp_path: Path) -> None:
+    over = FindingRecord("hang", ENDS, "the hang is over")
+    assert findings_of(Plan(also=[hanging([5], []), over], after_ns=SECOND), tmp_path) == []
