@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.spine.figures import Table
+from flagscale_perf.spine.figures import OtlpMetric, Table
 from flagscale_perf.spine.files import AppendFile
 from flagscale_perf.spine.records import Record, RunHeader
 
@@ -69,7 +69,7 @@ class Presentation:
         summary: begins a summary of a session.
         metrics: begins the metrics of a session.
         views: what its run file is shown as; None for the usual ones, `sinks.registry.VIEWS`.
-        of_ranks: figures of other ranks that a record has: for each its number, and OTLP's names to values.
+        of_ranks: figures of other ranks that a record has: for each its number, and OTLP's metrics to values.
     """
 
     title: str
@@ -78,7 +78,7 @@ class Presentation:
     summary: Callable[[RunHeader], Summary]
     metrics: Callable[[RunHeader], Metrics]
     views: Sequence[type[Sink]] | None = None
-    of_ranks: Callable[[Record], Iterable[tuple[int, dict[str, float]]]] | None = None
+    of_ranks: Callable[[Record], Iterable[tuple[int, dict[OtlpMetric, float]]]] | None = None
 
 
 @dataclass(frozen=True)

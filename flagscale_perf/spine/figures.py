@@ -10,7 +10,7 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.records import RunHeader
@@ -64,6 +64,7 @@ MILLISECONDS = Unit("ms", 1e6, 1, base=1e9)  # recorded in nanoseconds
 FINE_MILLISECONDS = replace(MILLISECONDS, decimals=3)
 SECONDS = Unit("s", 1e9, 1, base=1e9)  # recorded in nanoseconds
 GIGABYTES = Unit("GB", 1e9, 2)  # recorded in bytes
+GIBIBYTES = Unit("GiB", 2**30, 2)  # recorded in bytes
 TERAFLOPS = Unit("TFLOP/s", 1e12, 2)  # computed in FLOP/s
 WATTS = Unit("W", 1000, base=1000)  # recorded in milliwatts
 MEGAHERTZ = Unit("MHz", base=1e-6)
@@ -107,6 +108,23 @@ class Gauge:
 
 
 @dataclass(frozen=True)
+class OtlpMetric:
+    """A metric of OTLP.
+
+    Attributes:
+        name: its name there.
+        kind: "gauge", or since the session's start a "sum" of the rows' values or their "histogram".
+        unit: as UCUM has it; empty where only the name says it.
+        shown: what its values are in, where that is not the figure's unit.
+    """
+
+    name: str
+    kind: Literal["gauge", "sum", "histogram"] = "gauge"
+    unit: str = ""
+    shown: Unit | None = None
+
+
+@dataclass(frozen=True)
 class Watched:
     """A line of `flagscale-perf watch`: the `place`-th from above."""
 
@@ -129,7 +147,7 @@ class Figure(Generic[R, C]):
         in_csv: it is a column of the CSV files and a figure of the report's points.
         curve: the tag of its curve in TensorBoard and W&B; None for a figure that has none.
         gauge: in Prometheus.
-        otlp: the name of its metric in OTLP; None for a figure that has none.
+        otlp: in OTLP; None for a figure that has none there.
         in_summary: it is in the rows of the summary's `iteration_logs`.
         summary_key: its name there, where the requirement fixes another one.
         watch: in `flagscale-perf watch`.
@@ -151,7 +169,7 @@ class Figure(Generic[R, C]):
     summary_key: str = ""
     watch: Watched | None = None
     limit: float | None = None
-    otlp: str | None = None
+    otlp: OtlpMetric | None = None
 
     def as_column(self) -> Column:
         """Its column where it is chosen by its key, which then is the title of one that has no other."""
@@ -263,12 +281,13 @@ class Rows(Generic[R, C]):
             for tag in self._tags.get(figure.key, ())
         }
 
-    def otlp(self, record: R) -> dict[str, float]:
-        """OTLP's names to values, as `curves`."""
+    def otlp(self, record: R) -> dict[OtlpMetric, float]:
+        """OTLP's metrics to values, as `curves`."""
         return {
-            figure.otlp: value
+            metric: value
             for figure, recorded in self._believed(record)
-            if figure.otlp and isinstance(value := figure.unit.of(recorded), int | float)
+            if (metric := figure.otlp)
+            and isinstance(value := (metric.shown or figure.unit).of(recorded), int | float)
         }
 
     def gauges(self, record: R) -> Iterator[tuple[Gauge, float | None]]:

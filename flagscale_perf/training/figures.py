@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from flagscale_perf.spine.figures import (
     CELSIUS,
+    GIBIBYTES,
     GIGABYTES,
     MEGAHERTZ,
     MILLISECONDS,
@@ -21,6 +22,7 @@ from flagscale_perf.spine.figures import (
     Column,
     Figure,
     Gauge,
+    OtlpMetric,
     Table,
     Unit,
     Watched,
@@ -43,7 +45,9 @@ from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.utilisation import Scale, Utilisation, Work
 
 WARMUP_MARK = "warm-up"
-MEGATRON = "megatron.training."  # of its own metrics
+MEGATRON = "megatron.training."  # of its own metrics: their names, kinds, units, and what they are of
+STEP_DURATION = OtlpMetric(f"{MEGATRON}step_duration_ms", "histogram", "ms")
+MEMORY_ALLOCATED = OtlpMetric(f"{MEGATRON}memory_allocated_gb", shown=GIBIBYTES)
 BREAKDOWN = "perf_breakdown"
 SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
 TOKENS_PER_J = Unit("tokens/J", decimals=2)
@@ -100,7 +104,7 @@ _SPEED: tuple[Row, ...] = (
         curve="performance/tflops_per_gpu",
         gauge=Gauge("device_model_flops_per_second", "Model FLOP/s of one device, last interval."),
         in_summary=True, summary_key="TFLOPS_per_GPU",
-        otlp=f"{MEGATRON}throughput_tflops"),
+        otlp=OtlpMetric(f"{MEGATRON}throughput_tflops")),
     Row("tflops", "TFLOPS", TERAFLOPS, lambda i, run: _flop_per_s(i),
         "Σ model_flops / Σ iteration_ns / 10¹²", column=Column("TFLOPS", 11),
         curve="performance/tflops_total",
@@ -118,7 +122,7 @@ _SPEED: tuple[Row, ...] = (
         curve="performance/tokens_per_second",
         gauge=Gauge("tokens_per_second", "Tokens trained a second, last interval."), in_summary=True,
         summary_key="tokens_per_sec",
-        otlp=f"{MEGATRON}tokens_per_sec"),
+        otlp=OtlpMetric(f"{MEGATRON}tokens_per_sec")),
     Row("samples", "samples", PLAIN, lambda i, run: i.samples, "Σ samples: sequences trained"),
     Row("tokens", "tokens", PLAIN, lambda i, run: known_tokens(i.tokens, i.samples), "Σ tokens trained"),
     Row("skipped_samples", "skipped samples", PLAIN, lambda i, run: i.skipped_samples,
@@ -131,7 +135,7 @@ _ITERATION: tuple[Row, ...] = (
         curve="time/iteration_ms",
         gauge=Gauge("iteration_mean_seconds", "Mean iteration of the last interval."), in_summary=True,
         summary_key="iteration_time_ms",
-        otlp=f"{MEGATRON}step_duration_ms"),
+        otlp=STEP_DURATION),
     Row("iteration_p50_ms", "p50 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p50_ns,
         "median of iteration_ns"),
     Row("iteration_p95_ms", "p95 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p95_ns,
@@ -146,12 +150,12 @@ _MEMORY: tuple[Row, ...] = (
     Row("memory_gb", "memory", GIGABYTES, lambda i, run: i.memory_bytes,
         "memory_bytes / 10⁹ (GB is 10⁹ bytes, GiB would be 2³⁰)", column=Column("Memory(GB)", 12),
         watch=Watched(7, "memory"), curve="memory/current_gb",
-        gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True,
-        otlp=f"{MEGATRON}memory_allocated_gb"),
+        gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
     Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
         "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10, unless=BREAKDOWN),
         watch=Watched(8, "peak memory"), curve="memory/peak_gb",
-        gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True),
+        gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True,
+        otlp=MEMORY_ALLOCATED),
     Row("memory_reserved_gb", "reserved memory", GIGABYTES, lambda i, run: i.memory_reserved_bytes,
         "memory_reserved_bytes / 10⁹", curve="memory/reserved_gb",
         gauge=Gauge("memory_reserved_bytes", "Memory of rank 0's device that the allocator holds."),
@@ -170,15 +174,15 @@ _LOGGED: tuple[Row, ...] = (
         watch=Watched(12, "loss"), curve="training/loss",
         gauge=Gauge("loss", "Mean of the losses that the host logged in the last interval."),
         in_summary=True,
-        otlp=f"{MEGATRON}loss"),
+        otlp=OtlpMetric(f"{MEGATRON}loss")),
     Row("grad_norm", "gradient norm", LOSSES, lambda i, run: i.grad_norm, "as the host logs it",
         curve="training/grad_norm",
         gauge=Gauge("gradient_norm", "Mean of the norms that the host logged in the last interval."),
-        otlp=f"{MEGATRON}grad_norm"),
+        otlp=OtlpMetric(f"{MEGATRON}grad_norm")),
     Row("learning_rate", "learning rate", LEARNING_RATES, lambda i, run: i.learning_rate,
         "the last that the host logged", curve="training/learning_rate",
         gauge=Gauge("learning_rate", "The last that the host logged."),
-        otlp=f"{MEGATRON}learning_rate"),
+        otlp=OtlpMetric(f"{MEGATRON}learning_rate")),
 )  # fmt: skip
 
 _HARDWARE: tuple[Row, ...] = (
@@ -227,7 +231,7 @@ _PARTS: tuple[Row, ...] = (
         "iterations that trained nothing", column=Column("Skipped", 9, unless=BREAKDOWN),
         curve="training/skipped_iterations",
         in_summary=True,
-        otlp=f"{MEGATRON}skipped_iters"),
+        otlp=OtlpMetric(f"{MEGATRON}skipped_iters", "sum")),
     Row("train_step_ms", "train step", MILLISECONDS, lambda i, run: per_step(i.train_step_ns, i.steps),
         "Σ train_step_ns / steps / 10⁶", curve="time/train_step_ms"),
     Row("device_ms", "train step on the device", MILLISECONDS, lambda i, run: per_step(i.device_ns, i.steps),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +93,15 @@ def test_a_mail_is_sent_to_whom_it_is_for(tmp_path: Path) -> None:
     head, _, body = given.partition("\n\n")
     assert head == "To: me@example.org\nSubject: training: a finding"
     assert json.loads(body)["text"].startswith("a step takes 20 % longer")
+
+
+def test_no_line_of_a_mail_is_longer_than_mail_allows(tmp_path: Path) -> None:
+    line = json.dumps({"text": "rank 1 in forward; " * 200}) + "\n"
+    env = os.environ | stub(tmp_path, "sendmail")
+    subprocess.run([SCRIPTS / "mail.sh", "me@example.org"], input=line, text=True, env=env, check=True)
+    _, _, body = text_of(tmp_path, "given").partition("\n\n")
+    assert max(map(len, body.splitlines())) <= 998
+    assert body.replace("\n", "") == line.rstrip()
 
 
 def test_slurm_is_asked_to_start_a_job_again_that_was_killed(tmp_path: Path) -> None:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
+import shutil
+import subprocess
 import threading
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,16 +27,14 @@ from flagscale_perf.sinks.otlp import OtlpSink
 from flagscale_perf.training.rank_records import RanksRecord
 from tests.fakes import MS, make_context, make_header, make_interval, make_step
 
-GB = 10**9
+GIB = 2**30
 KNOWN = {
-    "megatron.training.step_duration_ms": 100.0,
     "megatron.training.throughput_tflops": 5.0,
     "megatron.training.tokens_per_sec": 10240.0,
     "megatron.training.loss": 2.5,
     "megatron.training.grad_norm": 1.25,
     "megatron.training.learning_rate": 1e-4,
-    "megatron.training.skipped_iters": 0.0,
-    "megatron.training.memory_allocated_gb": 2.0,
+    "megatron.training.memory_allocated_gb": 3e9 / GIB,
 }
 
 
@@ -43,15 +47,28 @@ class Collector:
         self.gate = threading.Event()
         self.gate.set()
 
+    def metrics(self) -> Iterator[tuple[int, Any]]:
+        """Each with the rank of its resource."""
+        for request in self.requests:
+            for resource in request.resource_metrics:
+                rank = attributes(resource)["nv.dl.rank"]
+                yield from ((rank, metric) for metric in resource.scope_metrics[0].metrics)
+
     def rows(self) -> list[tuple[int, str, int, float]]:
-        """Rank, name, time and value of each point."""
+        """Rank, name, time and value of each point of a gauge."""
         return [
             (rank, metric.name, point.time_unix_nano, point.as_double)
-            for request in self.requests
-            for resource in request.resource_metrics
-            for rank in [attributes(resource)["nv.dl.rank"]]
-            for metric in resource.scope_metrics[0].metrics
+            for rank, metric in self.metrics()
             for point in metric.gauge.data_points
+        ]
+
+    def durations(self, rank: int) -> list[tuple[int, float]]:
+        """How many steps' durations each point has, and their sum."""
+        return [
+            (point.count, point.sum)
+            for of, metric in self.metrics()
+            for point in metric.histogram.data_points
+            if of == rank
         ]
 
 
@@ -123,33 +140,65 @@ def test_an_interval_is_rank_0_s_figures_under_megatron_s_names(collector: Colle
     (resource,) = request.resource_metrics
     found = attributes(resource)
     assert (found["service.name"], found["flagscale_perf.session"]) == ("7b", "20240129_103000")
+    assert found["service.instance.id"] == "20240129_103000-rank0"
     assert resource.scope_metrics[0].scope.name == "flagscale_perf.training"
     sink.close()
     assert len(collector.requests) == 1
 
 
+def test_durations_are_a_histogram_and_skipped_steps_a_counter_since_the_start(
+    collector: Collector, tmp_path: Path
+) -> None:
+    sink = opened(collector.url, tmp_path)
+    sink.write(make_interval(10))
+    flushed(sink)
+    sink.write(make_interval(20, iteration_ns=3000 * MS, skipped_iterations=2))
+    flushed(sink)
+    found = [metric for _, metric in collector.metrics() if metric.WhichOneof("data") != "gauge"]
+    assert [(metric.name, metric.unit) for metric in found] == 2 * [
+        ("megatron.training.step_duration_ms", "ms"),
+        ("megatron.training.skipped_iters", ""),
+    ]
+    first, last = found[0].histogram, found[2].histogram
+    assert first.aggregation_temporality == last.aggregation_temporality == 2  # cumulative
+    (before,), (point,) = first.data_points, last.data_points
+    assert before.start_time_unix_nano == point.start_time_unix_nano == make_header().start_wall_ns
+    assert (before.count, before.sum, before.min, before.max) == (1, 100.0, 100.0, 100.0)
+    assert (point.count, point.sum, point.min, point.max) == (2, 400.0, 100.0, 300.0)
+    filled = dict(zip(point.explicit_bounds, point.bucket_counts, strict=False))
+    assert {bound for bound, count in filled.items() if count} == {100.0, 500.0}
+    skipped = [metric.sum for metric in (found[1], found[3])]
+    assert all(each.is_monotonic and each.aggregation_temporality == 2 for each in skipped)
+    assert [each.data_points[0].as_int for each in skipped] == [0, 2]
+    sink.close()
+
+
 def test_every_rank_has_a_resource_of_its_own(collector: Collector, tmp_path: Path) -> None:
     sink, interval = opened(collector.url, tmp_path), make_interval(10)
     ranks = RanksRecord(1, 10, 1, [100 * MS, 120 * MS], [80 * MS, None], [20 * MS, 5 * MS], [None] * 2,
-                        [2 * GB, 3 * GB], [], 0)  # fmt: skip
+                        [GIB, 2 * GIB], [], 0)  # fmt: skip
     for record in (interval, ranks):
         sink.write(record)
     flushed(sink)
     others = [row for row in collector.rows() if row[0] == 1]
     at = interval.end_wall_ns
     assert others == [
-        (1, "megatron.training.step_duration_ms", at, 120.0),
         (1, "flagscale_perf.wait_ms", at, 5.0),
-        (1, "flagscale_perf.memory_peak_gb", at, 3.0),
+        (1, "megatron.training.memory_allocated_gb", at, 2.0),
     ]
-    own = {name: value for rank, name, _, value in collector.rows() if rank == 0}
-    assert own["megatron.training.step_duration_ms"] == 100.0 and own["flagscale_perf.work_ms"] == 80.0
+    assert collector.durations(1) == [(1, 120.0)]
+    own = [(name, value) for rank, name, _, value in collector.rows() if rank == 0]
+    assert ("flagscale_perf.work_ms", 80.0) in own
+    assert [value for name, value in own if name.endswith("memory_allocated_gb")] == [3e9 / GIB]
+    assert collector.durations(0) == [(1, 100.0)]
+    instances = [attributes(each)["service.instance.id"] for each in collector.requests[0].resource_metrics]
+    assert instances == ["20240129_103000-rank0", "20240129_103000-rank1"]
     sink.close()
 
 
 def test_what_is_not_known_is_absent(collector: Collector, tmp_path: Path) -> None:
     sink = opened(collector.url, tmp_path)
-    sink.write(make_interval(10, loss=None, grad_norm=None, learning_rate=None, memory_bytes=None))
+    sink.write(make_interval(10, loss=None, grad_norm=None, learning_rate=None, memory_peak_bytes=None))
     flushed(sink)
     missing = KNOWN.keys() - {name for _, name, *_ in collector.rows()}
     assert {name.rpartition(".")[2] for name in missing} == {
@@ -158,19 +207,38 @@ def test_what_is_not_known_is_absent(collector: Collector, tmp_path: Path) -> No
     sink.close()
 
 
-def test_what_a_collector_refuses_waits_and_comes_later_in_its_order(
-    collector: Collector, tmp_path: Path
+def test_what_a_collector_cannot_take_now_waits_and_comes_later_in_its_order(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(otlp, "TIMEOUT_S", 0.2)
     sink = opened(collector.url, tmp_path)
-    collector.code = 400
+    collector.code = 503
     sink.write(make_interval(10))
-    with pytest.raises(OSError, match="has not taken a request"):
+    with pytest.raises(OSError, match="has not taken a request: Failed to export metrics batch"):
         flushed(sink)
     collector.code = 200
     sink.write(make_interval(20, loss=2.0))
     flushed(sink)
     assert [value for _, name, _, value in collector.rows() if name.endswith(".loss")] == [2.5, 2.0]
     sink.close()
+
+
+def test_a_request_that_is_never_taken_is_dropped_and_holds_up_no_other(
+    collector: Collector, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    sink = opened(collector.url, tmp_path, said)
+    collector.code = 400
+    sink.write(make_interval(10))
+    with pytest.raises(OSError, match="code: 400, reason: Bad Request"):
+        flushed(sink)
+    collector.code = 200
+    sink.write(make_interval(20, loss=2.0))
+    flushed(sink)
+    assert [value for _, name, _, value in collector.rows() if name.endswith(".loss")] == [2.0]
+    assert collector.durations(0) == [(2, 200.0)]
+    sink.close()
+    assert said == [f"flagscale_perf: OTLP: 1 rows were not taken by {collector.url}"]
 
 
 def test_of_what_waits_the_oldest_is_dropped_and_counted(
@@ -219,3 +287,73 @@ def test_many_rows_go_in_several_requests(
         for request in collector.requests
     ]
     assert counts == [3, 3, 1]
+
+
+@contextmanager
+def stored(directory: Path, port: int) -> Iterator[str]:
+    """Address of a VictoriaMetrics, a store that takes OTLP and keeps what Prometheus would call it."""
+    words = ["-opentelemetry.usePrometheusNaming", "-retentionPeriod=100y", f"-storageDataPath={directory}"]
+    process = subprocess.Popen(
+        ["victoria-metrics", f"-httpListenAddr=127.0.0.1:{port}", *words], stderr=subprocess.DEVNULL
+    )
+    try:
+        while process.poll() is None:
+            with suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health").close()
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def series(store: str) -> dict[tuple[str, str, str], list[float]]:
+    """Name, rank and bucket to the values that the store has, by their time."""
+    urllib.request.urlopen(f"{store}/internal/force_flush").close()
+    query = urllib.parse.urlencode({"match[]": '{__name__=~".+"}'})
+    with urllib.request.urlopen(f"{store}/api/v1/export?{query}") as answer:
+        lines = [json.loads(line) for line in answer]
+    found = {}
+    for line in lines:
+        of, points = line["metric"], sorted(zip(line["timestamps"], line["values"], strict=True))
+        found[of["__name__"], of["nv_dl_rank"], of.get("le", "")] = [value for _, value in points]
+    return found
+
+
+@pytest.fixture
+def free_port() -> int:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        return int(server.server_address[1])
+
+
+def test_a_real_store_has_what_megatron_s_own_dashboard_asks_for(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which("victoria-metrics"):
+        pytest.skip("needs victoria-metrics 1.92 or newer")
+    monkeypatch.setattr(otlp, "TIMEOUT_S", 0.5)
+    said: list[str] = []
+    start = make_header().start_wall_ns
+    with stored(tmp_path / "data", free_port) as store:
+        sink = opened(f"{store}/opentelemetry/v1/metrics", tmp_path, said)
+        sink.write(make_interval(10, end_wall_ns=start + 10 * 10**9))
+        sink.write(RanksRecord(1, 10, 1, [100 * MS, 120 * MS], [None] * 2, [None] * 2, [None] * 2,
+                               [None, GIB], [], 0))  # fmt: skip
+        flushed(sink)
+    sink.write(make_interval(20, end_wall_ns=start + 20 * 10**9, loss=2.0, skipped_iterations=3))
+    with pytest.raises(OSError, match="has not taken a request"):
+        flushed(sink)
+    with stored(tmp_path / "data", free_port) as store:
+        sink.write(make_interval(30, end_wall_ns=start + 30 * 10**9, loss=1.5))
+        flushed(sink)
+        found = series(store)
+    sink.close()
+    assert found["megatron_training_loss", "0", ""] == [2.5, 2.0, 1.5]
+    assert found["megatron_training_skipped_iters_total", "0", ""] == [0, 3, 3]
+    assert found["megatron_training_step_duration_ms_milliseconds_count", "0", ""] == [1, 2, 3]
+    assert found["megatron_training_step_duration_ms_milliseconds_sum", "0", ""] == [100, 200, 300]
+    assert found["megatron_training_step_duration_ms_milliseconds_sum", "1", ""] == [120]
+    assert found["megatron_training_step_duration_ms_milliseconds_bucket", "0", "100"] == [1, 2, 3]
+    assert found["megatron_training_memory_allocated_gb", "1", ""] == [1]
+    assert not said
