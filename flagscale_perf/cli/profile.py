@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import json
@@ -19,12 +18,11 @@ from flagscale_perf.cli.asking import ask, live_run
 from flagscale_perf.cli.base import COMMAND, Command, add_choice, add_count, local_path
 from flagscale_perf.cli.instruments import session_of
 from flagscale_perf.cli.output import page_of, pictures_of, put_next, write_all
-from flagscale_perf.profile.options import MOST_SECONDS, NOW_FILE
+from flagscale_perf.profile.asked import MOST_SECONDS, Request, is_looked_into, requested
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.profile.standalone.model import GENERATE, TRAIN, Run
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file, unwritable
-from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.files import unwritable
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.recording.questions import NOT_PROFILED
@@ -33,7 +31,7 @@ from flagscale_perf.training.requests import PROFILE
 # Steps, tokens, warm-up.
 PRESETS = {"debug": (3, 20, 1), "detailed": (10, 100, 3), "production": (20, 200, 5)}
 EXIT_NOTHING = 1
-MOST_NOW = 100  # steps at once
+MOST_NOW, STEPS_NOW = 100, 3  # steps at once: the most, and if nothing is said
 PAGE, AUTO, VLLM = "report.html", "auto", "vllm"
 WRITER_S = 60
 ALL_SEE_S = 2.0  # until all workers of a server have seen a request
@@ -67,9 +65,9 @@ class ProfileCommand(Command):
         if args.action == "predict":
             return predict_step(args)
         if args.action == "now":
-            if args.seconds or args.requests:
-                return profile_server(args.run, args.seconds or MOST_SECONDS, args.requests)
-            return profile_now(args.run, args.steps)
+            if args.seconds or args.requests or is_looked_into(args.run):
+                return profile_server(args)
+            return profile_now(args.run, args.steps or STEPS_NOW)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))
@@ -78,39 +76,40 @@ class ProfileCommand(Command):
 def _add_now(parser: ArgumentParser) -> None:
     about = "the --perf-log-dir of a live training, or FLAGSCALE_PERF_PROFILE_DIR of a server of vLLM"
     parser.add_argument("run", type=local_path, metavar="DIR", help=about)
-    add_count(parser, "--steps", f"of a training: how many to profile, 1 to {MOST_NOW} (default: 3)", 3)
+    add_count(parser, "--steps", f"how many to profile, 1 to {MOST_NOW} (default: {STEPS_NOW})")
     add_count(parser, "--seconds", f"of a server: from its next step on, 1 to {MOST_SECONDS:.0f}")
     add_count(parser, "--requests", f"of a server: until so many are answered, {MOST_SECONDS:.0f} s at most")
 
 
-def profile_server(directory: Path, seconds: float, requests: int | None) -> int:
+def profile_server(args: Namespace) -> int:
     """Returns once the server's profile is written. Raises PerfError if none comes."""
+    directory, seconds = args.run, args.seconds or MOST_SECONDS
     if seconds > MOST_SECONDS:
         raise PerfError(f"--seconds {seconds:g}: profiled steps take longer; give 1 to {MOST_SECONDS:g}")
-    if not directory.is_dir():
+    if is_looked_into(directory) is False:
         raise PerfError(
-            f"{str(directory)!r} is no directory; start the server with"
+            f"no server of vLLM looks into {str(directory)!r}; start it with"
             f" FLAGSCALE_PERF_PROFILE_DIR={directory}, and without steps"
         )
-    request = directory / NOW_FILE
-    begin = {"begin_unix_s": time.time() + ALL_SEE_S, "seconds": seconds, "requests": requests}
+    is_by_steps = not (args.seconds or args.requests)
+    steps = args.steps or (STEPS_NOW if is_by_steps else None)
+    _check_steps(steps)
+    request = Request(os.urandom(8).hex(), time.time() + ALL_SEE_S, seconds, args.requests, steps)
     before = set(run_files_in(directory))
-    try:
-        replace_file(request, dump({"name": os.urandom(8).hex(), **begin}).encode())
+    with requested(directory, request):
         written(directory, before, seconds + WRITER_S)
-    except OSError as error:
-        raise PerfError(f"cannot write {str(request)!r}: {error.strerror}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            request.unlink()
     print(f"profiled; then see: flagscale-perf profile report {directory}")
     return 0
 
 
+def _check_steps(steps: int | None) -> None:
+    if steps is not None and steps > MOST_NOW:
+        raise PerfError(f"--steps {steps}: profiled steps take longer; give 1 to {MOST_NOW}")
+
+
 def profile_now(path: Path, steps: int) -> int:
     """Returns once the run has said which steps. Raises PerfError if it does not profile them."""
-    if steps > MOST_NOW:
-        raise PerfError(f"--steps {steps}: profiled steps take longer; give 1 to {MOST_NOW}")
+    _check_steps(steps)
     run = live_run(path)
     answer = ask(
         run, {PROFILE: steps}, lambda record: isinstance(record, EventRecord) and record.name == PROFILE
@@ -290,8 +289,8 @@ def written(directory: Path, before: set[Path], limit_s: float = WRITER_S) -> Pa
             return directory
         time.sleep(0.1)
     raise PerfError(
-        f"{directory}: no writer has finished a run file of a profile in {limit_s:.0f} s; see the stderr of"
-        " what is profiled"
+        f"{directory}: no writer has finished a run file of a profile in {limit_s:.0f} s: no step has run, or"
+        " see the stderr of what is profiled"
     )
 
 

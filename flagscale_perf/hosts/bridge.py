@@ -9,8 +9,10 @@ are wrapped. Bridge has no argument parser: options come from the environment.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
 from types import MappingProxyType, ModuleType
 from typing import Any
 
@@ -36,6 +38,7 @@ from flagscale_perf.hosts.wrappers import (
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
 from flagscale_perf.training.work import Microbatch
 
@@ -183,7 +186,11 @@ class BridgeLoop(CoreLoop):
                 f"{self.training.seq_length}; TFLOPS are known where the host says the lengths)"
             )
         version = version_of("megatron-bridge", sys.modules.get(PACKAGE))
-        return self._facts(f"Megatron-Bridge {version}", device, missing)
+        return replace(
+            self._facts(f"Megatron-Bridge {version}", device, missing),
+            arguments=settings_of(self._state.cfg),
+            environment=recorded_environment(os.environ),
+        )
 
     def _training(self) -> Training:
         cfg = self._state.cfg
@@ -194,6 +201,18 @@ class BridgeLoop(CoreLoop):
             cfg.train.train_iters,
         )
         return Training(*sizes, *self.position(), cfg.logger.tensorboard_dir)
+
+
+def settings_of(configuration: Any) -> dict[str, Any]:
+    """Those of every section, by their place, such as `dataset.num_workers`."""
+    sections = {name: value for name, value in vars(configuration).items() if is_dataclass(value)}
+    others = recorded(vars(configuration), sections)
+    placed = {
+        f"{section}.{name}": each
+        for section, value in sections.items()
+        for name, each in recorded(vars(value)).items()
+    }
+    return recorded(others | placed)
 
 
 def _is_packed(dataset: Any) -> bool:

@@ -21,8 +21,6 @@ PREFIX = "FLAGSCALE_PERF_PROFILE"
 # rows of `PerfConfig`, whose names begin with perf_profile_ there
 _ROWS = ("steps", "ranks", "clean", "shapes", "memory")
 MAX_EVENTS = 2_000_000  # of one window
-NOW_FILE = "perf_profile_now.json"  # by which a server of vLLM is asked for its next steps
-MOST_SECONDS = 60.0  # of these
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ class RunFacts:
         process_start_ns: monotonic mark of the start of rank 0's process; None if unknown.
         device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
         device_memory_bytes: all the memory of that device; None without a device.
-        arguments: the host's own, as they are when training starts, see `training.host_arguments`; None for a
-            host without arguments, and in files of earlier versions.
+        arguments: the host's own, as they are when training starts, see `training.host_arguments`; of
+            Megatron-Bridge its configuration's, each behind its section, as in `dataset.num_workers`; None
+            for a host without either, and in files of earlier versions.
         environment: variables of rank 0's process that change how fast a training is; None like arguments.
         flop_per_clock: dense FLOP of all tensor cores of a device in one clock of its SMs, for dtype; None if
             that is not known, where devices differ, where some products are in fp8 or fp4, and in files of

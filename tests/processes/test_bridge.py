@@ -2,7 +2,9 @@
 
 import json
 import os
+import shlex
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -32,13 +34,13 @@ ON = {
 SHAPES = {"1 rank": (1, {}), "PP2": (2, {"pp": 2})}
 
 
-def train(directory, ranks, options, **env):
+def train(directory, ranks, options, *overrides, **env):
     """One run in `directory`, which must be there."""
     path = os.pathsep.join(
         map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent))
     )
     (directory / "inject.py").write_text(INJECTING)
-    command = fs.workers(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
+    command = fs.workers(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options), *overrides))
     return fs.run(command, directory, PYTHONPATH=path, **env)
 
 
@@ -153,6 +155,34 @@ def test_a_planned_exit_is_an_end_and_a_resume_goes_on(tmp_path):
     assert [step["iteration"] for step in resumed] == [5, 6, 7]
     assert [step["samples"] for step in resumed] == [4, 4, 4]
     assert fs.records(tmp_path / "second", "header")[0]["facts"]["resume_iteration"] == 4
+
+
+def test_the_patch_is_overrides_that_bridge_takes_and_compare_names_them(tmp_path):
+    options = {"train_iters": 40, "eval_interval": 8, "eval_iters": 24}
+    base, new = tmp_path / "base", tmp_path / "new"
+    base.mkdir()
+    new.mkdir()
+    finished = train(base, 1, options, **ON)
+    assert finished.returncode == 0, finished.output[-3000:]
+    words = shlex.split(printed("report", base / "perf", "--patch"), comments=True)
+    assert {"train.eval_interval=16", "train.eval_iters=12"} <= set(words)
+    finished = train(new, 1, options, *words, **ON)
+    assert finished.returncode == 0, finished.output[-3000:]
+    evaluated = [[step["eval_ns"] > 0 for step in fs.records(each / "perf")] for each in (base, new)]
+    assert [sum(each) for each in evaluated] == [5, 2]
+    (header,) = fs.records(new / "perf", "header")
+    arguments = header["facts"]["arguments"]
+    assert (arguments["train.eval_interval"], arguments["train.eval_iters"]) == (16, 12)
+    said = " ".join(printed("compare", base / "perf", new / "perf").split())
+    assert f"of what BASE's findings advise NEW has {', '.join(words)}" in said
+    assert "train.eval_interval" in said
+
+
+def printed(*words):
+    command = [sys.executable, "-m", "flagscale_perf", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 def test_a_wrong_option_ends_before_anything_is_set_up(tmp_path):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flagscale_perf.training.analysis.patch import Patch, Setting, lines_of
+from tests.fakes import make_facts
 from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
@@ -91,6 +94,24 @@ def test_keys_in_a_yaml_of_ones_own(older) -> None:
     line = WITH_PLUS.partition(" +")[0]
     text = script(older, dryrun(older, f"{line} train.system.perf_log_interval=5"))
     assert "--enable-perf-monitor " in text and "--perf-log-interval 5 " in text
+
+
+def test_an_overlay_as_it_is_printed(older) -> None:
+    advised = [
+        Setting("--num-workers", 4, "data_stall"),
+        Setting("--save-interval", 500, "checkpoint"),
+        Setting("--async-save", True, "checkpoint"),
+        Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "fragmentation"),
+    ]
+    lines = lines_of(Patch(advised, [("--data-cache-path", "data_stall")]), make_facts(host="FlagScale"), "A")
+    (older / CONF / "patch").mkdir()
+    (older / CONF / "patch/advised.yaml").write_text("\n".join(lines) + "\n")
+    text = script(older, dryrun(older, f"{WITH_PLUS} +patch=advised"))
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun" in text
+    words = shlex.split(next(line for line in text.splitlines() if line.startswith("cmd=")).partition("=")[2])
+    (command,) = words
+    assert command.endswith(" --num-workers 4 --save-interval 500 --async-save")  # the last one counts
+    assert "--data-cache-path" not in command
 
 
 def test_without_the_plus_hydra_says_what_the_page_quotes(older) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
 import signal
 import socket
@@ -43,7 +45,13 @@ class Server:
         command = [str(Path(sys.executable).with_name("vllm")), "serve", self.model, *needed, *sizes, *words]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=cwd, env=dict(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=cwd,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         self._dice = random.Random(0)
 
@@ -76,22 +84,32 @@ class Server:
     def complete(self, requests: int, tokens: int) -> None:
         """One request after another, each with another prompt, so that none is in the cache."""
         for _ in range(requests):
-            prompt = [self._dice.randrange(3, 1000) for _ in range(PROMPT_TOKENS)]
-            self.post(
-                "/v1/completions",
-                model=self.model,
-                prompt=prompt,
-                max_tokens=tokens,
-                temperature=0,
-                ignore_eos=True,
-                detokenize=False,
-            )
+            self._answer(self._dice, tokens)
+
+    def tokens(self, number: int, tokens: int) -> list[int]:
+        """So many, which answer the prompt of that number."""
+        (choice,) = json.loads(self._answer(random.Random(number), tokens))["choices"]
+        return list(choice["token_ids"])
+
+    def _answer(self, dice: random.Random, tokens: int) -> str:
+        return self.post(
+            "/v1/completions",
+            model=self.model,
+            prompt=[dice.randrange(3, 1000) for _ in range(PROMPT_TOKENS)],
+            max_tokens=tokens,
+            temperature=0,
+            ignore_eos=True,
+            detokenize=False,
+            return_token_ids=True,
+        )
 
     def end(self) -> None:
-        """Asks it to, as an operator does."""
+        """Asks it to, as an operator does; what is left of its processes then is killed."""
         self._process.send_signal(signal.SIGINT)
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

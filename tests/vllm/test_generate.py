@@ -34,6 +34,10 @@ class Profiled:
     @classmethod
     def read(cls, directory: Path) -> Profiled:
         (path,) = directory.glob("perf_records_*.jsonl")  # one file, however many ranks
+        return cls.of(path)
+
+    @classmethod
+    def of(cls, path: Path) -> Profiled:
         found = cls()
         for record in RunFile(path):
             found._add(record)

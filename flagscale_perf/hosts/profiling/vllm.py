@@ -128,11 +128,15 @@ class Steps:
         self._is_on = False
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
+            self._end_profiler(profiler)
+        if self._described:
             from flagscale_perf.profile.flight import forget
 
-            profiler.close()
             while self._described:
                 forget(self._described.pop())
+
+    def _end_profiler(self, profiler: Profiler) -> None:
+        profiler.close()
 
     def _begin(self, scheduled: Any) -> None:
         self._work = None
@@ -252,6 +256,7 @@ class Installation:
         """The worker's wrapper hands `sample_tokens` on by `__getattr__`: it gets a method of that name."""
         owner: Any = module.WorkerWrapperBase
         execute_model, shutdown, of = owner.execute_model, owner.shutdown, self._steps
+        prepare: Any = getattr(owner, "initialize_from_config", None)
 
         def profiled_execute_model(self: Any, scheduler_output: Any, *args: Any, **keywords: Any) -> Any:
             steps = of(self)
@@ -270,6 +275,13 @@ class Installation:
             of(self).close()
             return shutdown(self, *args, **keywords)
 
+        def watched_initialize_from_config(self: Any, *args: Any, **keywords: Any) -> Any:
+            prepared = prepare(self, *args, **keywords)
+            of(self)  # the model is there: from now on somebody may ask
+            return prepared
+
+        if prepare is not None:
+            self._patches.set(owner, "initialize_from_config", watched_initialize_from_config)
         self._patches.set(owner, "execute_model", profiled_execute_model)
         self._patches.set(owner, "sample_tokens", profiled_sample_tokens)
         self._patches.set(owner, "shutdown", profiled_shutdown)

@@ -135,7 +135,10 @@ def configuration(run: RunSteps) -> dict[str, Any]:
     return {
         **of_facts(header.facts),
         **of_model(run.facts),
-        **{f"--{name.replace('_', '-')}": value for name, value in of_host(header.facts).items()},
+        **{
+            name if "." in name else f"--{name.replace('_', '-')}": value
+            for name, value in of_host(header.facts).items()
+        },
         **_without(header.config, _OPTIONS_OF_A_PROCESS),
     }
 
@@ -151,10 +154,12 @@ def of_model(facts: RunFacts) -> dict[str, Any]:
 
 
 def of_host(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The host's arguments in a header's facts, without those of a process and those that are facts."""
-    arguments = facts.get("arguments")
+    """The host's arguments in a header's facts, without those of a process and those that are facts. Those
+    of Bridge have their section before their name.
+    """
+    arguments, left_out = facts.get("arguments"), _ARGUMENTS_OF_A_PROCESS | facts.keys()
     known = arguments if isinstance(arguments, dict) else {}
-    return _without(known, _ARGUMENTS_OF_A_PROCESS | facts.keys())
+    return {name: value for name, value in known.items() if name.rpartition(".")[2] not in left_out}
 
 
 def _without(named: Mapping[str, Any], left_out: Iterable[str]) -> dict[str, Any]:

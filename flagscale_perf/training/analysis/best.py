@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from flagscale_perf.analysis.replays import Cause, Change, Offer, PathTimes, offered
 from flagscale_perf.training.analysis.asked import Asked
-from flagscale_perf.training.analysis.findings.case import TRAINER_HOST, flag_of_trainer
+from flagscale_perf.training.analysis.findings.own_names import TRAINER_HOST, flag_of_trainer
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
 

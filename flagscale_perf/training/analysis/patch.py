@@ -10,20 +10,25 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.training.analysis.findings.advice import YAML_HOST, name_of
+from flagscale_perf.training.analysis.findings.own_names import override
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.facts import RunFacts
 
 _OURS = "--perf-"  # to look closer, which changes nothing
 # FlagScale's runner takes the last one's of its sections system, model and data
 _SECTION = "data"
+_PACKAGE = (
+    "# @package _global_"  # Hydra asks for it on the first line: the keys are not below the file's group
+)
 
 
 class Setting(NamedTuple):
     """A setting that is advised.
 
     Attributes:
-        head: the flag, such as `--num-workers`, or the variable.
-        value: True for a switch.
+        head: the flag, such as `--num-workers`, the place in Bridge's configuration, such as
+            `dataset.num_workers`, or the variable.
+        value: True for a switch; that of a place is Bridge's.
         finding: the costliest that advises it.
     """
 
@@ -33,12 +38,19 @@ class Setting(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether it is one, and not a variable."""
-        return self.head.startswith("--")
+        """Whether it stands on the command line, and is no variable."""
+        return self.head.startswith("--") or self.is_place
+
+    @property
+    def is_place(self) -> bool:
+        """Whether it is one of Bridge's configuration."""
+        return "." in self.head
 
     @property
     def text(self) -> str:
         """As it stands on a command line."""
+        if self.is_place:
+            return shlex.quote(override(self.head, self.value))
         if not self.is_flag:
             return f"{self.head}={shlex.quote(str(self.value))}"
         return self.head if self.value is True else f"{self.head} {shlex.quote(str(self.value))}"
@@ -123,16 +135,17 @@ def remark(base: Sequence[Finding], facts: Sequence[RunFacts]) -> list[str]:
     return [f"of what BASE's findings advise NEW {' and '.join(said)}"]
 
 
-def lines_of(patch: Patch, facts: RunFacts) -> list[str]:
-    """The overlay, or the line, behind comments on what it leaves to a person."""
-    lines = [f"# not set here: {flag} ({finding})" for flag, finding in patch.others]
-    return lines + (_yaml(patch) if facts.host.startswith(YAML_HOST) else _line(patch))
+def lines_of(patch: Patch, facts: RunFacts, run: str) -> list[str]:
+    """The overlay, or the line, behind comments: whose findings advise it, and what is left to a person."""
+    is_yaml, count = facts.host.startswith(YAML_HOST), len(patch.settings)
+    head = f"# what the findings of {run} advise: {count} setting{'s' * (count != 1)}"
+    lines = [_PACKAGE] * is_yaml + [head]
+    lines += [f"# not set here: {flag} ({finding})" for flag, finding in patch.others]
+    return lines + (_yaml(patch) if is_yaml else _line(patch))
 
 
 def text_of(session: Session) -> str:
     """What the findings of the session advise, for its host."""
-    patch = patch_of(read_report(session).findings)
-    count = len(patch.settings)
-    what = f"{count} setting{'s' * (count != 1)}"
-    head = f"# what the findings of {session.header.session_id} advise: {what}"
-    return "\n".join([head, *lines_of(patch, RunFacts.of(session.header.facts))]) + "\n"
+    facts = RunFacts.of(session.header.facts)
+    lines = lines_of(patch_of(read_report(session).findings), facts, session.header.session_id)
+    return "\n".join(lines) + "\n"

@@ -1,5 +1,5 @@
-"""A user's training script for Megatron-Bridge, small: `train.py OPTIONS` (a JSON object); knows nothing of a
-monitor.
+"""A user's training script for Megatron-Bridge, small: `train.py OPTIONS OVERRIDES...` (a JSON object, and
+what Bridge's own scripts take, such as `dataset.num_workers=2`); knows nothing of a monitor.
 
 The imports are inside: saving a checkpoint starts processes that read this file again.
 """
@@ -53,6 +53,19 @@ def finalise_slowly(seconds):
             return super().schedule_async_request(request)
 
     async_utils.AsyncCallsQueue = Queue
+
+
+def load_slowly(seconds):
+    """Each sample takes so long."""
+    from megatron.core.datasets.gpt_dataset import GPTDataset
+
+    original = GPTDataset.__getitem__
+
+    def slow(self, *args):
+        time.sleep(seconds)
+        return original(self, *args)
+
+    GPTDataset.__getitem__ = slow
 
 
 def provider(given):
@@ -149,7 +162,7 @@ def configuration(given):
         train=settings.TrainingConfig(
             micro_batch_size=1 if tuned else 2,
             global_batch_size=4,
-            eval_iters=1,
+            eval_iters=given.get("eval_iters", 1),
             eval_interval=given.get("eval_interval", 3),
             train_iters=given["train_iters"],
             exit_interval=given.get("exit_interval"),
@@ -239,13 +252,17 @@ def main():
     stand_in_for_what_needs_a_gpu()
     if "finalise_s" in given:
         finalise_slowly(given["finalise_s"])
+    if "sample_s" in given:
+        load_slowly(given["sample_s"])
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
+    from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
+    cfg = process_config_with_overrides(configuration(given), cli_overrides=sys.argv[2:])
     if "fault" in given:
-        train_through_a_fault(configuration(given), forward_step, Fault(given["fault"]))
+        train_through_a_fault(cfg, forward_step, Fault(given["fault"]))
         return
-    pretrain(configuration(given), forward_step, users_callbacks(given.get("callbacks")))
+    pretrain(cfg, forward_step, users_callbacks(given.get("callbacks")))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ tests/processes.
 import gc
 import sys
 import weakref
+from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -301,3 +302,15 @@ def test_a_bridge_without_callbacks_is_left_alone(modules):
     before = dict(vars(modules[1]))
     patched(modules, RecordingHooks())
     assert vars(modules[1]) == before
+
+
+def test_settings_have_their_section_before_their_name_and_secrets_are_masked():
+    @dataclass
+    class Section:
+        num_workers: int = 2
+        wandb_api_key: str = "abc"
+        _own: int = 1
+
+    others = {"data_parallel_size": 2, "mixed_precision": "bf16_mixed", "comm_overlap": None}
+    found = bridge.settings_of(SimpleNamespace(dataset=Section(), **others))
+    assert found == others | {"dataset.num_workers": 2, "dataset.wandb_api_key": "***"}

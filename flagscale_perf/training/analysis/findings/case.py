@@ -8,11 +8,17 @@ from typing import Any
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Rule
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.options.table import env_of
 from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.asked import Asked
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
+from flagscale_perf.training.analysis.findings.own_names import (
+    BRIDGE_HOST,
+    TRAINER_HOST,
+    flag_of_trainer,
+    in_bridge,
+    place_in_bridge,
+)
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
@@ -38,29 +44,6 @@ MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
 def alike(captured: float, run: float) -> bool:
     """Whether captured steps have as much of something as the run; else they are of another time."""
     return run / _ALIKE <= captured <= run * _ALIKE
-
-
-TRAINER_HOST = "transformers"
-# Megatron's flags that Hugging Face's TrainingArguments have, too
-_OF_TRAINER = {
-    "--num-workers": "--dataloader_num_workers",
-    "--micro-batch-size": "--per_device_train_batch_size",
-    "--save-interval": "--save_steps",
-    "--eval-interval": "--eval_steps",
-    "--log-interval": "--logging_steps",
-    "--bf16": "--bf16",
-}
-
-
-def flag_of_trainer(flag: str) -> str | None:
-    """What Hugging Face's Trainer calls a flag or variable of Megatron or the monitor; None: it has none."""
-    name, _, value = flag.partition(" ")
-    if not name.startswith("--"):
-        return flag  # a variable
-    if name.startswith("--perf-"):
-        return f"{env_of(name.removeprefix('--').replace('-', '_'))}={value or 1}"
-    own = _OF_TRAINER.get(name)
-    return f"{own} {value}".strip() if own else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +76,9 @@ class TrainingCase(Case):
 
     def argument(self, name: str) -> Any:
         """The value of the host's argument, such as "manual_gc"; None where it is unset or not known."""
-        return (self.facts.arguments or {}).get(name)
+        arguments = self.facts.arguments or {}
+        place = place_in_bridge(name, arguments) if self._is_in_bridge else None
+        return arguments.get(place or name)
 
     def number(self, name: str) -> float | None:
         """The same where it is a number."""
@@ -105,11 +90,19 @@ class TrainingCase(Case):
         return self.asked is None or alike(part * self.asked.share(*phases), share)
 
     def of_host(self, change: Change) -> Change | None:
-        """For Hugging Face's Trainer in its own flags, where it has them; the monitor's are variables."""
+        """For Hugging Face's Trainer in its own flags and for Bridge as overrides of its configuration, where
+        they have them; the monitor's are variables.
+        """
+        if self._is_in_bridge:
+            return in_bridge(change, self.facts.arguments or {})
         if not self.facts.host.startswith(TRAINER_HOST):
             return change
         flags = [own for flag in change.flags if (own := flag_of_trainer(flag))]
         return replace(change, flags=flags, keys=[]) if flags or not change.flags else None
+
+    @property
+    def _is_in_bridge(self) -> bool:
+        return self.knows_arguments and self.facts.host.startswith(BRIDGE_HOST)
 
     @property
     def entries(self) -> list[RankEntry]:

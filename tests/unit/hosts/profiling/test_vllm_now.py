@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,7 +13,9 @@ import pytest
 
 from flagscale_perf.hosts.profiling import vllm, vllm_now
 from flagscale_perf.profile import profiler as profilers
-from flagscale_perf.profile.options import NOW_FILE, ProfileOptions
+from flagscale_perf.profile.asked import REQUEST_FILE, Request, is_looked_into, request_in, requested
+from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.spine.jsonl import dump
 from tests.members import wait_for
 from tests.unit.hosts.profiling.test_vllm import DECODE, PREFILL, FakeProfiler
 from tests.unit.hosts.profiling.test_vllm import module as module
@@ -30,7 +32,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Finishing]:
     found: list[Finishing] = []
 
     def make(model: Any, options: ProfileOptions, rank: Any) -> Finishing:
-        assert (str(options.steps), options.shapes, options.memory) == ("1-1000000", False, False)
+        assert (str(options.steps), options.shapes, options.memory) == ("1-10/20", False, False)
         found.append(Finishing())
         return found[-1]
 
@@ -53,9 +55,9 @@ def serve(module: ModuleType, made: list[Finishing], tmp_path: Path) -> Iterator
     installation.undo()
 
 
-def ask(tmp_path: Path, name: str, seconds: float, requests: int | None = None, since_s: float = 0.0) -> None:
-    content = {"name": name, "begin_unix_s": time.time() + since_s, "seconds": seconds, "requests": requests}
-    (tmp_path / NOW_FILE).write_text(json.dumps(content))
+def asked(tmp_path: Path, name: str, seconds: float, **counts: int) -> AbstractContextManager[None]:
+    """A request that stands as long as the block."""
+    return requested(tmp_path, Request(name, time.time(), seconds, **counts))
 
 
 def begun(serve: Callable[[Any], None], made: list[Finishing], work: Any, count: int = 1) -> None:
@@ -63,21 +65,24 @@ def begun(serve: Callable[[Any], None], made: list[Finishing], work: Any, count:
 
     def is_there() -> bool:
         serve(work)
-        return len(made) == count
+        return len(made) == count and bool(made[-1].heard)
 
     wait_for(is_there)
 
 
-def test_nothing_is_profiled_before_somebody_asks(
+def is_finished(profiler: Finishing) -> bool:
+    return profiler.heard[-1] == ("finish",)
+
+
+def test_nothing_is_profiled_before_somebody_asks_and_a_server_is_known_to_be_there(
     serve: Callable[[Any], None], made: list[Finishing], tmp_path: Path
 ) -> None:
+    assert is_looked_into(tmp_path) is False
     for work in (PREFILL, DECODE, DECODE):
         serve(work)
-    ask(tmp_path, "left behind", 60.0, since_s=-vllm_now.FORGOTTEN_S)
-    assert vllm_now.request_in(tmp_path) is None
-    (tmp_path / NOW_FILE).write_text("no request")
-    assert vllm_now.request_in(tmp_path) is None
-    serve(DECODE)
+    wait_for(lambda: is_looked_into(tmp_path) is True)
+    (tmp_path / REQUEST_FILE).write_text(dump(Request("of one who is gone", time.time(), 60.0)._asdict()))
+    assert request_in(tmp_path) is None
     assert made == []
 
 
@@ -85,28 +90,58 @@ def test_so_many_requests_and_then_again(
     serve: Callable[[Any], None], made: list[Finishing], tmp_path: Path
 ) -> None:
     serve(PREFILL)
-    ask(tmp_path, "first", 60.0, 2)
-    begun(serve, made, DECODE)
-    answered = scheduled({}, {"a": (5, 1, 2)})
-    answered.finished_req_ids = {"b", "c"}
-    serve(answered)
-    wait_for(lambda: made[0].heard[-1] == ("finish",))
-    serve(DECODE)
-    assert made[0].heard == [
-        ("begin", 1, "decode"),
-        ("end", 1, 1, 5),
-        ("begin", 2, "decode"),
-        ("end", 1, 1, 6),
-        ("finish",),
-    ]
-    ask(tmp_path, "second", 60.0, 1)
-    begun(serve, made, PREFILL, 2)
-    assert made[1].heard[0] == ("begin", 1, "prefill")
+    with asked(tmp_path, "first", 60.0, requests=2):
+        begun(serve, made, DECODE)
+        answered = scheduled({}, {"a": (5, 1, 2)})
+        answered.finished_req_ids = {"b", "c"}
+        serve(answered)
+        wait_for(lambda: is_finished(made[0]))
+        serve(DECODE)
+    steps = made[0].heard[:-1]
+    assert steps[0] == ("begin", 1, "decode") and ("end", 1, 1, 6) not in steps
+    with asked(tmp_path, "second", 60.0, requests=1):
+        begun(serve, made, PREFILL, 2)
+        assert made[1].heard[0] == ("begin", 1, "prefill")
+
+
+def test_so_many_profiled_steps_each_beside_a_clean_one(
+    serve: Callable[[Any], None], made: list[Finishing], tmp_path: Path
+) -> None:
+    with asked(tmp_path, "first", 60.0, steps=2):
+        begun(serve, made, DECODE)
+
+        def is_over() -> bool:
+            serve(DECODE)
+            return is_finished(made[0])
+
+        wait_for(is_over)
+    begins = [heard for heard in made[0].heard if heard[0] == "begin"]
+    assert begins == [("begin", number, "decode") for number in (1, 2, 3, 4)]
 
 
 def test_a_window_of_seconds_ends_also_where_no_step_follows(
     serve: Callable[[Any], None], made: list[Finishing], tmp_path: Path
 ) -> None:
-    ask(tmp_path, "first", 0.05)
-    begun(serve, made, DECODE)
-    wait_for(lambda: made[0].heard[-1] == ("finish",))
+    with asked(tmp_path, "first", 0.05):
+        begun(serve, made, DECODE)
+        wait_for(lambda: is_finished(made[0]))
+
+
+def test_a_request_that_is_taken_back_ends_what_it_began(
+    serve: Callable[[Any], None], made: list[Finishing], tmp_path: Path
+) -> None:
+    with asked(tmp_path, "first", 60.0):
+        begun(serve, made, DECODE)
+    wait_for(lambda: is_finished(made[0]))
+
+
+def test_a_server_that_ends_has_written_what_was_profiled(
+    module: ModuleType, made: list[Finishing], tmp_path: Path
+) -> None:
+    installation = vllm.install(ProfileOptions(None, tmp_path))
+    wrapper = module.WorkerWrapperBase()
+    with asked(tmp_path, "first", 60.0):
+        begun(wrapper.execute_model, made, DECODE)
+        wrapper.shutdown()
+        assert is_finished(made[0])
+    installation.undo()

@@ -124,6 +124,13 @@ def test_differing_options_are_named_also_where_one_side_has_none(tmp_path) -> N
     assert differences(base, new) == [Difference("perf_new", None, 1)]
 
 
+def test_settings_of_bridge_keep_the_names_that_it_has_for_them(tmp_path) -> None:
+    usual = {"dataset.num_workers": 0, "checkpoint.save": "a", "model.seq_length": 64}
+    changed = usual | {"dataset.num_workers": 2, "checkpoint.save": "b"}
+    base, new = runs(tmp_path, {"arguments": usual}, {"arguments": changed})
+    assert differences(base, new) == [Difference("dataset.num_workers", 0, 2)]
+
+
 def test_a_strange_header_is_no_configuration_and_no_crash(tmp_path) -> None:
     odd = {"world_size": [], "model": ["x"], "seq_length": {}}
     assert chosen(tmp_path, odd, odd)[1] == basis.Basis("iteration", "ms", 1)

@@ -39,7 +39,9 @@ def facts(host: str, **arguments: Any) -> RunFacts:
 
 def test_an_overlay_for_flagscale() -> None:
     patch = patch_of(advised(case_of(FLAGSCALE, **ARGUMENTS)))
-    assert lines_of(patch, facts(FLAGSCALE)) == [
+    assert lines_of(patch, facts(FLAGSCALE), "A") == [
+        "# @package _global_",
+        "# what the findings of A advise: 3 settings",
         "# not set here: --data-cache-path (data_stall)",
         "# not set here: --num-workers 8 (slow_start)",
         "# not set here: --perf-profile-steps 5-7 (slow_start)",
@@ -61,7 +63,8 @@ def test_a_line_for_megatron_and_what_belongs_into_the_environment() -> None:
             ]
         )
     ]
-    assert lines_of(patch_of(found), facts(MEGATRON)) == [
+    assert lines_of(patch_of(found), facts(MEGATRON), "A") == [
+        "# what the findings of A advise: 3 settings",
         "# in the environment: CONF='a b'",
         "--num-workers 4 --x",
     ]
