@@ -36,7 +36,7 @@ class TraceFault:
         loses: what may be missing.
         says: what must be among the lines of the processes, or the events of the run file.
         times: how often it is run, each time with another seed.
-        short: part of `make test-trace`.
+        short_calls: so many in `make test-trace`; 0 where it is no part of that.
     """
 
     name: str
@@ -48,7 +48,7 @@ class TraceFault:
     loses: str = NOTHING
     says: str = ""
     times: int = 1
-    short: bool = False
+    short_calls: int = 0
 
 
 def kill_some(job: Job, chance: random.Random) -> None:
@@ -113,7 +113,7 @@ def small_disk(directory: Path) -> Iterator[None]:
 
 
 TRACE = (
-    TraceFault("no fault, 8 actors", "nothing", actors=8, calls=1000, short=True),
+    TraceFault("no fault, 8 actors", "nothing", actors=8, calls=1000, short_calls=200),
     TraceFault(
         "actors killed at random",
         "ray.kill and SIGKILL in turn, to half of 8 actors at random moments",
@@ -127,7 +127,7 @@ TRACE = (
         "a DataLoader of one actor forks two workers, which put and get",
         fork,
         actors=2,
-        short=True,
+        short_calls=200,
     ),
     TraceFault("trace writer killed", "SIGKILL to the writer of the job's traces, three times", kill_writer),
     TraceFault("trace writer stopped", "SIGSTOP to it, until all calls are done", stop_writer),

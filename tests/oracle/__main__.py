@@ -5,8 +5,10 @@ model.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
 from tests.oracle.configurations import (
@@ -20,6 +22,7 @@ from tests.oracle.configurations import (
 )
 from tests.oracle.hybrid_configurations import HYBRIDS, random_hybrids
 from tests.oracle.tower_configurations import DECODERS, TOWERS, random_towers
+from tests.processes import warm
 
 
 def main() -> int:
@@ -44,12 +47,14 @@ def main() -> int:
         (DECODERS | TOWERS | HYBRIDS, []),
         (random_towers(args.random, args.seed), []),
         (random_hybrids(args.random, args.seed), []),
+        (NEWER | NAMED, [NEWER_CORE]),
     ]
     runs += [(SLOW, bundled_core())] if args.full else []
-    runs += [(NEWER | NAMED, [NEWER_CORE])] if NEWER_CORE.is_dir() else []
     wrong = 0
-    for configurations, core in runs:
-        found = differences(configurations, core)
+    warm.address()  # one server for all of them
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        all_found = pool.map(differences, *zip(*runs, strict=True))
+    for (configurations, _), found in zip(runs, all_found, strict=True):
         for name, (counted, computed) in found.items():
             print(f"{name}\n  {configurations[name]}\n  counted  {counted}\n  computed {computed}")
         wrong += len(found)

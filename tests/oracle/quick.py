@@ -1,10 +1,10 @@
-"""The models that every run of the tests counts: each kind of block, of recomputation and of what is frozen
-once. `make oracle` counts all others, and random ones.
+"""The models of transformers that every run of the tests counts: each kind of block, of recomputation and of
+what is frozen once. `make oracle` counts all others, Megatron's, and random ones.
 """
 
 from __future__ import annotations
 
-from tests.oracle.configurations import ENCODERS, FULL_SIZE, NAMED, NEWER, Args
+from tests.oracle.configurations import Args
 from tests.oracle.hybrid_configurations import HYBRIDS
 from tests.oracle.tower_configurations import DECODERS, TOWERS
 
@@ -13,26 +13,14 @@ def _chosen(configurations: dict[str, Args], names: str) -> dict[str, Args]:
     return {name: configurations[name] for name in names.split()}
 
 
-MEGATRON: dict[str, Args] = (
-    _chosen(
-        NAMED,
-        "gpt gpt_quick_geglu llama_gqa llama_odd_length aquila qwen3 moe_list moe_capacity_micro_batches "
-        "mla_no_norm deepseek mtp_tied recompute_uniform_chunks recompute_uniform_deepseek recompute_core "
-        "recompute_mlp recompute_moe_and_shared recompute_up_proj_q_lora lora_moe lora_mla_selective "
-        "frozen_bottom_recompute frozen_middle_recompute frozen_output",
-    )
-    | _chosen(ENCODERS, "t5_gated t5_recompute bert")
-    | _chosen(FULL_SIZE, "qwen3_0_6b")
-)
-NEWER_MEGATRON: dict[str, Args] = NEWER | _chosen(NAMED, "deepseek recompute_block lora_moe_recompute")
 TRANSFORMERS: dict[str, Args] = (
     DECODERS
     | _chosen(
         TOWERS,
         "qwen2_5_vl qwen2_5_vl_ragged_windows qwen2_5_vl_frozen_vision_projector_recompute "
         "qwen3_vl_recompute qwen3_vl_frozen_embedding_layers.0 qwen3_vl_moe llava "
-        "llava_frozen_language_model_recompute llava_siglip llava_two_layers t5_frozen_encoder_recompute "
-        "bert_frozen",
+        "llava_frozen_language_model_recompute llava_siglip llava_two_layers t5_recompute "
+        "t5_frozen_encoder_recompute bert_frozen",
     )
     | _chosen(
         HYBRIDS,

@@ -14,7 +14,10 @@ import pytest
 from flagscale_perf import ModelShape, open_run, step_flops
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.records import StepRecord
+from tests.processes import flagscale as fs
+from tests.processes import warm
 from tests.processes.hf_train import SEQUENCE, STEPS
+from tests.warm_ranks import torchrun_environment
 
 pytestmark = pytest.mark.host
 REPO = Path(__file__).parents[2]
@@ -34,16 +37,17 @@ class Trained(NamedTuple):
     records: Path
 
 
-def train(directory: Path, *words: str, **variables: str) -> Trained:
-    environ = {
-        **os.environ,
-        "PYTHONPATH": str(REPO),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        **variables,
-    }
+def train(directory: Path, *words: str, path: str = str(REPO), **variables: str) -> Trained:
+    """`python WORDS...` with this PYTHONPATH, warm, as are torchrun's ranks with the monitor; cold where a
+    `sitecustomize.py` in the directory is to act.
+    """
+    command, environ = [sys.executable, *words], {"PYTHONPATH": path, "OMP_NUM_THREADS": warm.THREADS}
+    if not (directory / "sitecustomize.py").exists():
+        (site := directory / "site").mkdir(exist_ok=True)
+        command, environ = fs.warm_python(*words), environ | torchrun_environment(site, path)
+    environ = os.environ | environ | {"HF_HUB_OFFLINE": "1"} | variables
     done = subprocess.run(
-        [sys.executable, *words], cwd=directory, env=environ, capture_output=True, text=True, timeout=300
+        command, cwd=directory, env=environ, capture_output=True, text=True, timeout=fs.DEADLINE_S
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (told,) = (line.removeprefix("TOLD ") for line in done.stdout.splitlines() if line.startswith("TOLD "))

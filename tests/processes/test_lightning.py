@@ -22,7 +22,7 @@ FORWARD_PHASES = ("data_loading_ns", "forward_ns", "backward_ns", "zero_grad_ns"
 
 def train(directory: Path, *words: str, **variables: str) -> hf.Trained:
     path = os.pathsep.join(map(str, (hf.REPO, SHARE, directory)))
-    return hf.train(directory, *words, PYTHONPATH=path, **variables)
+    return hf.train(directory, *words, path=path, **variables)
 
 
 def test_an_unmodified_script_is_recorded_as_it_counts_itself(tmp_path: Path) -> None:

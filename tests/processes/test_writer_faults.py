@@ -19,7 +19,16 @@ from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.records import StepRecord
 from flagscale_perf.writer.losses import OVERFLOW
 from tests.fakes import make_context, make_header, make_interval
-from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
+from tests.processes.trainer import (
+    Trainer,
+    ended_summary,
+    records_in,
+    steps_in,
+    text_of,
+    trainer,
+    wait_for,
+    written_last,
+)
 
 
 def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
@@ -100,9 +109,7 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
         writer.suspend()
         training.tell("put", SLOTS + 1000)
         writer.resume()
-        wait_for(
-            "the queue's last record", lambda: f'"iteration":{SLOTS},' in text_of(tmp_path, "perf_records_*")
-        )
+        wait_for("the queue's last record", lambda: f'"iteration":{SLOTS},' in written_last(tmp_path))
         training.tell("put", 10)
         code, _, stderr = training.end("return")
     assert steps_in(tmp_path) == [*range(1, SLOTS + 1), *range(SLOTS + 1001, SLOTS + 1011)]
@@ -192,10 +199,7 @@ def test_a_console_nobody_reads_blocks_nothing_but_itself(tmp_path: Path) -> Non
         training.writer()
         training.tell("put", 10)
         training.send("put", 5000)  # 650 kB of lines; nobody reads the trainer's stdout
-        wait_for(
-            "all steps in the run file",
-            lambda: text_of(tmp_path, "perf_records_*").count('"kind":"step"') == 5010,
-        )
+        wait_for("all steps in the run file", lambda: '"iteration":5010,' in written_last(tmp_path))
         training.kill()
     assert ended_summary(tmp_path)["totals"]["train_steps"] == 5010
 

@@ -27,6 +27,7 @@ from flagscale_perf.training.records import StepRecord
 
 REPO = Path(__file__).parents[2]
 DEADLINE_S = 300.0  # only a hung one takes so long, however busy the machine
+LAST_BYTES = 1 << 16
 
 
 def wait_for(what: str, condition: Callable[[], Any]) -> Any:
@@ -129,6 +130,17 @@ def trainer(directory: Path, **options: Any) -> Iterator[Trainer]:
 def text_of(directory: Path, pattern: str) -> str:
     """Of the one file of that name in the directory; "" before it is there."""
     return "".join(path.read_text() for path in directory.glob(pattern))
+
+
+def written_last(directory: Path) -> str:
+    """The end of the one run file; "" before it is there. To read all of a large one a hundred times a
+    second, while waiting for a record, takes the processor from its writer.
+    """
+    for path in directory.glob("perf_records_*"):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_BYTES))
+            return file.read().decode(errors="replace")
+    return ""
 
 
 def ended_summary(directory: Path, session: str = "*") -> dict[str, Any]:

@@ -51,6 +51,7 @@ IMPORTED = (
     "regex",
     "requests",
     "sentencepiece",
+    "tensordict",
     "tiktoken",
     "tokenizers",
     "yaml",

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.leaks import Traces, left_behind
+from tests.trace import warm_workers
 
 HERE = Path(__file__).parent
 REPO = HERE.parents[1]
@@ -79,15 +80,19 @@ def ray_session() -> Iterator[Path]:
     directory = tempfile.mkdtemp(prefix="ray-")  # short: Ray makes sockets in it
     environment = dict(os.environ)
     os.environ |= VARIABLES
-    ray.init(
-        address="local",
-        num_cpus=CPUS,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _temp_dir=directory,
-        runtime_env={"worker_process_setup_hook": SETUP_HOOK},
-    )
+    (site := Path(directory, "site")).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in warm_workers.environment(site).items():
+            patch.setenv(name, value)
+        ray.init(
+            address="local",
+            num_cpus=CPUS,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=directory,
+            runtime_env={"worker_process_setup_hook": SETUP_HOOK},
+        )
     yield Path(directory) / "session_latest/logs"
     ray.shutdown()
     os.environ.clear()

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,12 @@ from flagscale_perf.analysis.timeline import Item
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.analysis.instrument import read_report
 from tests.conftest import RunPython
+from tests.trace import warm_workers
 from tests.traces import check, of_json
 from tests.unit.report.test_otlp import decoded, lines_of, requests_of, same, spans_of
 
 REPO = Path(__file__).parents[2]
-STEPS, DELAY, ROWS = 4, 1, 8  # two prompts with four responses each
+STEPS, ROWS = 4, 8  # two prompts with four responses each
 PAUSE_S = 0.6
 # Of a step: prompts and advantages are the driver's, two workers generate; the trainer puts nothing.
 CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1, "update_actor": 1}
@@ -33,18 +35,18 @@ GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker":
 MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 
 
-def train(directory: Path, *options: str) -> tuple[Session, str]:
+def train(directory: Path, slow: str) -> tuple[Session, str]:
     """The run file of the example, and what it printed."""
-    path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
-        "PYTHONPATH": path,
         "TQ_TRACE_ENABLED": "1",
         "TQ_TRACE_DETAIL_ENABLED": "1",
         "VERL_LOGGING_LEVEL": "INFO",
         "TQ_TRACE_DIR": str(directory / "trace"),
     }
+    environment |= warm_workers.environment(directory)
     example = REPO / "examples/transfer_queue/train.py"
-    words = [sys.executable, example, "--steps", str(STEPS), "--prompts", "2", *options]
+    options = ("--steps", str(STEPS), "--prompts", "2", "--slow-stage", slow)
+    words = warm_workers.python(example, *options, "--stage-ms", f"{1000 * PAUSE_S:g}")
     done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
@@ -53,8 +55,14 @@ def train(directory: Path, *options: str) -> tuple[Session, str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    return train(tmp_path_factory.mktemp("example"), "--delay", str(DELAY))[0]
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Session, str]]:
+    """By the slow stage."""
+    return {slow: train(tmp_path_factory.mktemp(slow), slow) for slow in ("rollout", "train")}
+
+
+@pytest.fixture(scope="module")
+def made(runs: Mapping[str, tuple[Session, str]]) -> Session:
+    return runs["rollout"][0]
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +72,21 @@ def spans(made: Session) -> list[Item]:
 
 @pytest.mark.parametrize(("slow", "waits"), [("rollout", "trainer"), ("train", "generator")])
 def test_the_head_says_which_end_is_slow_as_the_examples_own_clock_does(
-    tmp_path: Path, slow: str, waits: str
+    runs: Mapping[str, tuple[Session, str]], slow: str, waits: str
 ) -> None:
-    session, printed = train(tmp_path, "--slow-stage", slow, "--stage-ms", f"{1000 * PAUSE_S:g}")
+    session, printed = runs[slow]
     steps_s = [float(took) for took in re.findall(r"step \d+: .*, ([\d.]+) s", printed)]
     sides = read_report(session).sides
     assert sides is not None and len(steps_s) == STEPS
     assert (sides.generator.name, sides.generator.processes) == ("generate_sequences", 2)
     assert (sides.trainer.name, sides.trainer.processes) == ("update_actor", 1)
     assert (sides.waits_more, sides.mean_age, sides.oldest) == (waits, 0, 0)
-    # From the end of its first call to that of its last: of the trainer, these are the steps behind the first
-    # one; of the generator, the rest of the first step is in it, the rest of the last one is not.
-    rows, behind_s = ROWS * (STEPS - 1), sum(steps_s[1:])
-    assert sides.trainer.samples_per_s == pytest.approx(rows / behind_s, rel=0.1)
-    assert sides.generator.samples_per_s is not None
-    assert rows / sum(steps_s) <= sides.generator.samples_per_s * 1.02
-    assert sides.generator.samples_per_s <= 1.02 * rows / (sum(steps_s[1:-1]) + PAUSE_S * (slow == "rollout"))
+    # From the end of its first call, which is in the first step, to that of its last, in the last one.
+    rows = ROWS * (STEPS - 1)
+    for side, stage in ((sides.generator, "rollout"), (sides.trainer, "train")):
+        assert side.samples_per_s is not None
+        assert rows / sum(steps_s) <= side.samples_per_s * 1.02
+        assert side.samples_per_s <= 1.02 * rows / (sum(steps_s[1:-1]) + PAUSE_S * (slow == stage))
     end = sides.generator if slow == "rollout" else sides.trainer
     assert end.waits_share is not None
     assert 1 - end.waits_share >= 0.95 * (STEPS - 1) * PAUSE_S / sum(steps_s)  # planted in each of its calls

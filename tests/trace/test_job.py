@@ -34,6 +34,7 @@ from flagscale_perf.trace.records import CallRecord as QueueCall
 from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.training.records import StepRecord
 from tests.members import wait_for
+from tests.trace import warm_workers
 
 REPO = Path(__file__).parents[2]
 STEPS, PROMPTS, RANKS = 22, 8, 2  # of fewer steps no speed is judged
@@ -95,6 +96,7 @@ def run(directory: Path, *words: str) -> Made:
     python = os.path.relpath(sys.executable, REPO)
     done = subprocess.run(
         [REPO / "scripts/demo_job", python, directory, *WORDS, *words],
+        env=os.environ | warm_workers.environment(directory.parent),
         cwd=REPO, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -17,7 +17,7 @@ from tests.processes import flagscale as fs
 from tests.walk.steps import Place, Typed
 from tests.wheel import REPO
 
-DEADLINE_S = 120  # far beyond any healthy command: it only ends a hung one
+DEADLINE_S = 600  # far beyond any healthy command on a busy machine: it only ends a hung one
 CTRL_C = b"\x03"
 # Of the checkout what its own commands need. Not the package: it would be found before the wheel's.
 SCRIPTS = ("run.py", "conf", "examples", "scripts")
@@ -80,10 +80,12 @@ class Terminal:
         ours, its = os.openpty()
         began = time.monotonic()
         process = subprocess.Popen(
-            ["bash", "-c", typed.words],
+            ["setsid", "--ctty", "bash", "-c", typed.words],  # Ctrl-C reaches what has a terminal of its own
             cwd=self.directory,
             env=self.environment,
-            preexec_fn=lambda: os.login_tty(its),  # Ctrl-C reaches what has a terminal of its own
+            stdin=its,
+            stdout=its,
+            stderr=its,
         )
         os.close(its)
         try:
