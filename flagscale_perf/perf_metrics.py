@@ -206,7 +206,7 @@ class StepMeter:
         if numbers is None or not numbers.updated:
             return
         self._packed_flops = _NO_FLOPS if packed is None else self._count_flops(numbers.samples, packed)
-        if packed is not None and packed.tokens is not None:
+        if packed is not None and packed.tokens not in (None, numbers.tokens):
             self._numbers = numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:

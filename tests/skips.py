@@ -62,6 +62,7 @@ ACCEPTED = (
     Accepted("tests/gpu/test_gpm.py::*", "this device does not count its tensor cores", HARDWARE),
     Accepted("tests/gpu/test_nvml.py::*", "this device has no energy counter", HARDWARE),
     Accepted("tests/processes/test_wandb.py::*", "wandb is not installed", "no host here needs it"),
+    Accepted("tests/processes/test_torchtitan.py::*", "TORCHTITAN_PYTHON names no", "Triton is 1 GB"),
     Accepted("tests/hosts/test_*", "no trees of hosts in", "they are not of this repository"),
     Accepted("tests/hosts/test_perf_monitor_files.py::*", "no tree there has", "there is nothing to ask"),
     Accepted("tests/contract/test_host_options.py::*", "no trees of hosts in", "the installed one is read"),

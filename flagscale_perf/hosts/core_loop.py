@@ -9,7 +9,7 @@ import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -46,6 +46,10 @@ class Training:
         iteration: iterations finished before, by the checkpoint that training goes on from.
         consumed_samples: samples consumed before.
         tensorboard_dir: where the loop writes TensorBoard scalars of its own; None if nowhere.
+        model: for a model that is not of Megatron-Core: its sizes in Megatron's argument names or as a
+            `config.json` of Hugging Face has them, and besides, by Megatron's names, `bf16` or `fp16` and the
+            `..._model_parallel_size`s above 1. None: the model's own configuration says it.
+        host: name and version of what the loop belongs to, where that is not Megatron-Core.
     """
 
     seq_length: int
@@ -55,6 +59,8 @@ class Training:
     iteration: int = 0
     consumed_samples: int = 0
     tensorboard_dir: str | None = None
+    model: Mapping[str, Any] | None = None
+    host: str = ""
 
 
 class CoreLoop:
@@ -113,12 +119,7 @@ class CoreLoop:
             raise PerfError(
                 f"model: {type(module).__name__} is not a GPTModel of Megatron-Core; only that can be counted"
             )
-        if frozen := next(
-            (name for name, weight in module.named_parameters() if not weight.requires_grad), None
-        ):
-            raise PerfError(
-                f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
-            )
+        refuse_frozen(module)
         return {
             **vars(config),
             "padded_vocab_size": module.vocab_size,
@@ -155,6 +156,15 @@ class CoreLoop:
             * config.context_parallel_size
         )
         return _world_size() // int(model_parallel)
+
+
+def refuse_frozen(module: Any) -> None:
+    """Raises PerfError for a model of which some weights are not trained."""
+    weights = module.named_parameters()
+    if frozen := next((name for name, weight in weights if not weight.requires_grad), None):
+        raise PerfError(
+            f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
+        )
 
 
 def absorbs_sparse_attention() -> bool | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from dataclasses import replace
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.flops_calculator import args_from_config
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
-from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
+from flagscale_perf.hosts.core_loop import CoreLoop, Training, refuse_frozen, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import SilentTimers, mark_phases, time_mark
@@ -34,7 +36,8 @@ class PerfMonitor:
     goes on.
 
     Args:
-        model: the model built from Megatron-Core, or the list of its chunks.
+        model: the model built from Megatron-Core, or the list of its chunks; another one if `training.model`
+            describes it, in which nothing is frozen.
         training: what the loop is about to do.
         config: the options; None takes them from the environment (FLAGSCALE_PERF_...).
 
@@ -59,7 +62,10 @@ class PerfMonitor:
         self.timers = SilentTimers()
         self._model = model
         checked = PerfConfig.from_args({}) if config is None else PerfConfig.from_args(config, environ={})
-        self._loop = ManualLoop(model, training, checked)
+        loop = ManualLoop if training.model is None else DescribedLoop
+        self._loop = loop(model, training, checked)
+        if training.model is not None:
+            self._loop.model_config.timers = self.timers
 
     def __enter__(self) -> PerfMonitor:
         """Begins the session: training starts now."""
@@ -181,3 +187,34 @@ class ManualLoop(CoreLoop):
         """One more iteration has ended."""
         self._iteration += 1
         self._consumed += samples
+
+
+# Of a model that is not of Megatron-Core, unless it is said.
+_PLAIN = {
+    "bf16": False,
+    "fp16": False,
+    "tensor_model_parallel_size": 1,
+    "pipeline_model_parallel_size": 1,
+    "context_parallel_size": 1,
+}
+
+
+class DescribedLoop(ManualLoop):
+    """The same over a model of any library, which `Training.model` describes."""
+
+    def __init__(self, model: Any, training: Training, config: PerfConfig) -> None:
+        self._parts = list(model) if isinstance(model, list | tuple) else [model]
+        described = SimpleNamespace(config=SimpleNamespace(**{**_PLAIN, **(training.model or {})}))
+        super().__init__(described, training, config)
+
+    def model_args(self) -> dict[str, Any]:
+        """What the loop gave. Raises PerfError for what cannot be counted."""
+        given, training = dict(self.training.model or {}), self.training
+        for part in self._parts:
+            refuse_frozen(part)
+        named = args_from_config(given) if "model_type" in given else given
+        return {**named, "micro_batch_size": training.micro_batch_size, "seq_length": training.seq_length}
+
+    def facts(self, device: str) -> RunFacts:
+        """The facts that the loop gave. The order in which its pipeline works is not known."""
+        return replace(self._facts(self.training.host or "another loop", device, ()), pipeline_schedule=None)

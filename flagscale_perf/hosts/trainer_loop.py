@@ -15,6 +15,7 @@ import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.flops_calculator import args_from_config
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts.core_loop import refuse_frozen
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.work import Documents, RankCounter, lengths_of
 from flagscale_perf.hosts.wrappers import ending
@@ -111,11 +112,7 @@ class TrainerLoop:
         head = getattr(model, "get_output_embeddings", lambda: None)()
         if head is None or not self._width:
             raise PerfError(f"model: {type(model).__name__} is no language model of transformers")
-        weights = model.named_parameters()
-        if frozen := next((name for name, weight in weights if not weight.requires_grad), None):
-            raise PerfError(
-                f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
-            )
+        refuse_frozen(model)
         return {
             **args_from_config(model.config.to_dict()),
             **_recomputed(model),
@@ -174,8 +171,12 @@ class TrainerLoop:
         """One of them."""
         tokens = _tokens_of(batch)
         self._microbatches += 1
-        self._samples += _rows_of(batch) if tokens is None else int(tokens.shape[0])
-        self._tokens += 0 if tokens is None else int(tokens.numel())
+        if tokens is None:
+            self._samples += _rows_of(batch)
+        else:
+            rows, width = tokens.shape
+            self._samples += rows
+            self._tokens += rows * width
 
     def numbers(self, result: bool) -> StepNumbers:
         """Of the step that has just ended; `result`: whether the host has counted it already. All ranks count

@@ -59,10 +59,7 @@ def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     """The lengths in a batch; None where it does not show them. Reads no tensor that is on a device. Raises
     anything for a batch of another form.
     """
-    offsets, tokens = (
-        next((batch[name] for name in names if batch.get(name) is not None), None)
-        for names in (OFFSETS, TOKENS)
-    )
+    offsets, tokens = _first(batch, OFFSETS), _first(batch, TOKENS)
     if offsets is not None:
         return _by_offsets(offsets) if offsets.is_cpu else None
     if tokens is None or tokens.dim() != 2:
@@ -75,6 +72,14 @@ def lengths_of(batch: Any, documents: Documents) -> Lengths | None:
     if documents.end is None:
         return rows * width, rows * width * width
     return (rows * width, _by_ends(tokens, documents.end)) if tokens.is_cpu else None
+
+
+def _first(batch: Any, names: Sequence[str]) -> Any:
+    for name in names:  # written out: a generator costs a microsecond, for each micro-batch
+        found = batch.get(name)
+        if found is not None:
+            return found
+    return None
 
 
 def _by_offsets(offsets: Any) -> Lengths:

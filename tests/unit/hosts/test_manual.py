@@ -1,11 +1,13 @@
 """PerfMonitor around loops without Megatron, in processes of their own: the files are what counts."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.flops_calculator import ModelShape, step_flops
 from flagscale_perf.monitor import PerfMonitor, Training
 from flagscale_perf.spine.errors import PerfError
 from tests.processes.flagscale import AGENT
@@ -41,12 +43,22 @@ def sessions(run_loop, tmp_path):
         done = run_loop(code, **env)
         found = []
         for path in (tmp_path / "perf").glob("perf_records_*.jsonl"):
-            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            rows = ended(path)
             steps = [row for row in rows if row["kind"] == "step"]
             found.append((rows[0]["facts"], steps, *[row["reason"] for row in rows if row["kind"] == "end"]))
         return done, sorted(found, key=lambda session: session[0]["resume_iteration"])
 
     return run
+
+
+def ended(path):
+    """The rows of a run file. On a busy machine its writer ends later than the process."""
+    deadline = time.monotonic() + 120
+    while True:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        if rows and rows[-1]["kind"] == "end" or time.monotonic() > deadline:
+            return rows
+        time.sleep(0.05)
 
 
 def complaints(done):
@@ -228,3 +240,55 @@ print("trained")
     assert "trained" in done.stdout
     (line,) = complaints(done)
     assert line.startswith("flagscale_perf: monitor switched off at ")
+
+
+DESCRIBED = """
+class Model:  # of no library
+    def __init__(self, frozen):
+        self.frozen = frozen
+
+    def named_parameters(self):
+        yield "weight", SimpleNamespace(requires_grad=not self.frozen)
+
+llama = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64}
+megatron = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "padded_vocab_size": 512,
+            "max_position_embeddings": 64, "bf16": True, "tensor_model_parallel_size": 1}
+"""
+LLAMA = {
+    **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "vocab_size": 100, "max_position_embeddings": 64},
+}
+MEGATRON = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "padded_vocab_size": 512}
+
+
+@pytest.mark.parametrize(
+    ("described", "shape", "dtype"),
+    [
+        ("llama", ModelShape.from_hf(LLAMA), "fp32"),
+        ("megatron", ModelShape.from_args(MEGATRON | {"max_position_embeddings": 64}), "bf16"),
+    ],
+)
+def test_a_model_of_any_library_is_counted_as_the_loop_describes_it(sessions, described, shape, dtype):
+    done, ((facts, steps, _),) = sessions(f"""{DESCRIBED}
+training = Training(8, 2, 4, model={described}, host="a library 1.0")
+with PerfMonitor([Model(frozen=False)], training) as monitor:
+    with monitor.step():
+        monitor.timers("optimizer").start()
+        monitor.timers("optimizer").stop()
+""")
+    assert (done.returncode, complaints(done)) == (0, [])
+    assert (facts["host"], facts["dtype"], facts["data_parallel"]) == ("a library 1.0", dtype, 1)
+    assert [(step["tokens"], step["model_flops"]) for step in steps] == [
+        (32, step_flops(shape, 4, 8).model_flops)
+    ]
+
+
+def test_a_described_model_with_frozen_weights_is_not_counted(sessions):
+    _, ((facts, steps, _),) = sessions(f"""{DESCRIBED}
+with PerfMonitor(Model(frozen=True), Training(8, 2, 4, model=llama)) as monitor:
+    with monitor.step():
+        pass
+""")
+    assert [step["model_flops"] for step in steps] == [None]
+    assert any("model: weight is frozen" in each for each in facts["missing"])
