@@ -32,7 +32,7 @@ def lend_cpu() -> None:
     torch._utils._get_available_device_type = lambda: "cpu"
     for name, function in LENT.items():
         setattr(torch.cpu, name, function)
-    if not hasattr(torch.distributed, "set_timeout"):  # the newer name, in torch since 2.14
+    if not hasattr(torch.distributed, "set_timeout"):  # a newer name than that of torch 2.13
         torch.distributed.set_timeout = torch.distributed.distributed_c10d._set_pg_timeout
 
 

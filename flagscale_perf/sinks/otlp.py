@@ -9,7 +9,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from flagscale_perf.sinks.base import Sink, SinkContext
@@ -66,6 +66,36 @@ class Row(NamedTuple):
     values: dict[OtlpMetric, float | Distribution]
 
 
+class _Totals:
+    """Rows of records: a sum or a histogram has what all rows before had, those that were dropped, too."""
+
+    def __init__(self, context: SinkContext) -> None:
+        self._figures = Rows(context.presentation.table, context.header)
+        self._of_ranks = context.presentation.of_ranks
+        self._now_wall_ns = context.header.start_wall_ns
+        self._since_start: dict[tuple[int, str], float | Distribution] = {}
+
+    def of(self, record: Record) -> Iterator[Row]:
+        """Rank 0's figures of an interval; those of all ranks where the record has them."""
+        if self._figures.is_row(record):
+            self._now_wall_ns = getattr(record, self._figures.table.time)
+            yield self._row(0, self._figures.otlp(record))
+        for rank, values in self._of_ranks(record) if self._of_ranks else ():
+            yield self._row(rank, values)
+
+    def _row(self, rank: int, values: Mapping[OtlpMetric, float]) -> Row:
+        totals = {metric: self._total(rank, metric, value) for metric, value in values.items()}
+        return Row(rank, self._now_wall_ns, totals)
+
+    def _total(self, rank: int, metric: OtlpMetric, value: float) -> float | Distribution:
+        if metric.kind == "gauge":
+            return value
+        before = self._since_start.get((rank, metric.name), NONE_YET if metric.kind == "histogram" else 0)
+        total = before.with_one(value) if isinstance(before, Distribution) else before + value
+        self._since_start[rank, metric.name] = total
+        return total
+
+
 class OtlpSink(Sink):
     """Requests to the collector at `perf_otlp`, by OpenTelemetry's own exporter, on a thread of their own.
 
@@ -93,39 +123,19 @@ class OtlpSink(Sink):
         self._exporter: Any = OTLPMetricExporter(endpoint=self._url, timeout=TIMEOUT_S)
         self._requests = _Requests(context)
         self._context = context
-        self._rows = Rows(context.presentation.table, context.header)
-        self._since_start: dict[tuple[int, str], float | Distribution] = {}
+        self._rows = _Totals(context)
         self._waiting: deque[Row] = deque()
-        self._now_wall_ns = context.header.start_wall_ns
         self._thread: threading.Thread | None = None
         self._sending: list[Row] = []  # the request under way
         self._sent_s = 0.0
         self._dropped, self._trouble = 0, ""
 
     def write(self, record: Record) -> None:
-        """Rank 0's figures of an interval; those of all ranks where the record has them."""
-        if self._rows.is_row(record):
-            self._now_wall_ns = getattr(record, self._rows.table.time)
-            self._append(0, self._rows.otlp(record))
-        of_ranks = self._context.presentation.of_ranks
-        for rank, values in of_ranks(record) if of_ranks else ():
-            self._append(rank, values)
+        """Takes in its rows; where too many wait the oldest is dropped."""
+        self._waiting.extend(self._rows.of(record))
         while len(self._waiting) > MOST:
             self._waiting.popleft()
             self._dropped += 1
-
-    def _append(self, rank: int, values: Mapping[OtlpMetric, float]) -> None:
-        totals = {metric: self._total(rank, metric, value) for metric, value in values.items()}
-        self._waiting.append(Row(rank, self._now_wall_ns, totals))
-
-    def _total(self, rank: int, metric: OtlpMetric, value: float) -> float | Distribution:
-        """A value as it is sent: of a sum or a histogram with all before it, those of dropped rows, too."""
-        if metric.kind == "gauge":
-            return value
-        before = self._since_start.get((rank, metric.name), NONE_YET if metric.kind == "histogram" else 0)
-        total = before.with_one(value) if isinstance(before, Distribution) else before + value
-        self._since_start[rank, metric.name] = total
-        return total
 
     def flush(self) -> None:
         """Begins a request unless one is under way. Raises OSError where the last one has failed."""
