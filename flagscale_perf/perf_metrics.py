@@ -131,6 +131,7 @@ class StepMeter:
         self._emit = emit
         self._count_flops = flops
         self._known_flops: dict[int, Flops] = {0: (0, 0)}  # by samples, for unpacked ones
+        self._last_packed: tuple[int, Packed | None, Flops] = (0, None, _NO_FLOPS)  # samples, their documents
         self._device = device
         self._memory_interval = memory_interval if device.is_present else 0
         self._warmup = 1
@@ -205,7 +206,13 @@ class StepMeter:
         numbers = self._numbers
         if numbers is None or not numbers.updated:
             return
-        self._packed_flops = _NO_FLOPS if packed is None else self._count_flops(numbers.samples, packed)
+        samples, last, flops = self._last_packed
+        if packed is None:
+            flops = _NO_FLOPS
+        elif packed != last or numbers.samples != samples:  # else as many as in the step before
+            flops = self._count_flops(numbers.samples, packed)
+            self._last_packed = numbers.samples, packed, flops
+        self._packed_flops = flops
         if packed is not None and packed.tokens not in (None, numbers.tokens):
             self._numbers = numbers._replace(tokens=packed.tokens)
 

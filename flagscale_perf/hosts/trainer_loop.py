@@ -17,12 +17,13 @@ from flagscale_perf.flops_calculator import args_from_config
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import refuse_frozen
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.work import Documents, RankCounter, lengths_of
+from flagscale_perf.hosts.work import OFFSETS, Documents, RankCounter, lengths_of
 from flagscale_perf.hosts.wrappers import ending
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.work import AS_RANK_0, Microbatch
+from flagscale_perf.training.work import AS_RANK_0, Microbatch, RankWork
 
 _PADDING = "padding, where there is any (it counts as tokens)"
 _LAYER = "GradientCheckpointingLayer"
@@ -61,26 +62,25 @@ class Trainer(Protocol):
 
 
 class TrainerLoop:
-    """`hooks.Loop` for one training.
+    """`hooks.Loop` for one training, and its `WorkCounter` where each row of a batch is one document.
 
     Args:
         trainer: see there.
         batch: the first micro-batch of this rank; None if there is none.
         config: the options in force.
+
+    Attributes:
+        ranks, spent_ns: see `WorkCounter`.
     """
 
     def __init__(self, trainer: Trainer, batch: Any, config: PerfConfig) -> None:
         self._trainer, self._config = trainer, config
+        self.ranks = trainer.data_parallel
         self.rehearsing = False
         self._consumed = 0
         self.begin()
         tokens = _tokens_of(batch)
         self._rows, self._width = map(int, tokens.shape) if tokens is not None else (_rows_of(batch), 0)
-
-    @property
-    def data_parallel(self) -> int:
-        """Ranks that have batches of their own."""
-        return self._trainer.data_parallel
 
     def rank(self) -> int:
         """As the host's launcher set it."""
@@ -165,31 +165,40 @@ class TrainerLoop:
 
     def begin(self) -> None:
         """The micro-batches of a step follow."""
-        self._samples = self._tokens = self._microbatches = 0
+        self._samples = self._tokens = self._squared_lengths = self._microbatches = self.spent_ns = 0
+        self._is_unseen = False
 
     def add(self, batch: Any) -> None:
         """One of them."""
+        start_ns = monotonic_ns()
         tokens = _tokens_of(batch)
         self._microbatches += 1
         if tokens is None:
             self._samples += _rows_of(batch)
+            self._is_unseen = True
         else:
             rows, width = tokens.shape
             self._samples += rows
             self._tokens += rows * width
+            self._squared_lengths += rows * width * width
+        self.spent_ns += monotonic_ns() - start_ns
+
+    def take(self) -> RankWork:
+        """Of the step that has just ended; None where a batch has shown no tokens."""
+        return (None, None, None) if self._is_unseen else (self._tokens, self._squared_lengths, None)
 
     def numbers(self, result: bool) -> StepNumbers:
         """Of the step that has just ended; `result`: whether the host has counted it already. All ranks count
         as having as much.
         """
-        ranks, self._consumed = self.data_parallel, self._consumed + self.skipped_samples()
-        count = self._trainer.finished() + (not result)
-        updated = not self._trainer.skipped()
-        return StepNumbers(count, updated, self._samples * ranks, self._tokens * ranks, self._microbatches)
+        trainer, samples = self._trainer, self._samples * self.ranks
+        self._consumed += samples
+        count, updated = trainer.finished() + (not result), not trainer.skipped()
+        return StepNumbers(count, updated, samples, self._tokens * self.ranks, self._microbatches)
 
     def skipped_samples(self) -> int:
         """Those of a step."""
-        return self._samples * self.data_parallel
+        return self._samples * self.ranks
 
     def names_phases(self) -> bool:
         """By what the host calls in a step."""
@@ -279,11 +288,18 @@ class TrainerHost:
         self.hooks.train_start(loop)
         if not self.hooks.active:
             return
-        documents = Documents(restart=hasattr(batch, "get") and "position_ids" in batch)
-        if _tokens_of(batch) is not None and lengths_of(batch, documents) is not None:
-            self._counter = RankCounter(self.hooks, documents, loop.data_parallel)
-            self.hooks.count_by(self._counter)
+        if _tokens_of(batch) is not None:
+            self._count(batch, loop)
         self.hooks.step_start()
+
+    def _count(self, batch: Any, loop: TrainerLoop) -> None:
+        """Counts documents where batches show them, else rows."""
+        documents = Documents(restart="position_ids" in batch)
+        if not documents.restart and not any(name in batch for name in OFFSETS):
+            self.hooks.count_by(loop)
+        elif lengths_of(batch, documents) is not None:
+            self._counter = RankCounter(self.hooks, documents, loop.ranks)
+            self.hooks.count_by(self._counter)
 
     def add(self, batch: Any) -> None:
         """One more micro-batch of the step."""

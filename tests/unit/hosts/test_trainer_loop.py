@@ -75,6 +75,18 @@ def test_what_a_batch_holds(batch: Any, samples: int, tokens: int) -> None:
     assert loop.facts("CPU").dtype == "bf16" and loop.facts("CPU").missing[-1] == "a thing"
 
 
+def test_each_row_is_a_document_where_a_batch_shows_no_others() -> None:
+    loop = TrainerLoop(Told(), {"input_ids": IDS}, PerfConfig())
+    loop.add({"input_ids": IDS})
+    loop.add({"input_ids": IDS[:, :2]})
+    assert (loop.take(), loop.ranks) == ((3 * 5 + 3 * 2, 3 * 25 + 3 * 4, None), 2)
+    loop.add({"pixels": IDS})
+    assert loop.take() == (None, None, None)
+    loop.begin()
+    loop.add({"input_ids": IDS})
+    assert loop.take() == (15, 75, None)
+
+
 def test_layers_that_are_run_again() -> None:
     model = Model()
     loop = TrainerLoop(Told(model), {"input_ids": IDS}, PerfConfig())
