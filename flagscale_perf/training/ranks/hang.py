@@ -230,9 +230,8 @@ def _doing(one: DoingRecord) -> str:
     if one.where is None:
         state = f" ({one.state})" * bool(one.state)
         return f"does not answer, as Python does not run there{state}{', ' + place if one.stack else ''}"
-    calls = [
-        f"{each['op']} {each['begun']} of {each['group']}" for each in one.collectives if not each["is_over"]
-    ]
+    under_way = [each for each in one.collectives if not each["is_over"]]
+    calls = [f"{each['op']} {each['begun']} in group {each['group']}" for each in under_way]
     return ", ".join([f"in {one.phase or _WORDS.get(one.where, one.where)}", *calls, place])
 
 

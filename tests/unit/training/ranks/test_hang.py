@@ -152,7 +152,7 @@ def test_where_all_are_in_a_collective_who_has_begun_fewer_is_behind() -> None:
     assert held_up_by([ahead, behind]) == [behind]
     said = what_they_do([ahead, behind])
     assert said.startswith(
-        "the others wait for rank 1 (node0, pid 101): for 62 s in forward, nccl:all_reduce 41 of"
+        "the others wait for rank 1 (node0, pid 101): for 62 s in forward, nccl:all_reduce 41 in group 1 (DP)"
     )
     both = [doing(rank, collectives=[collective(42, False)]) for rank in (0, 1)]
     assert held_up_by(both) == []
