@@ -18,6 +18,7 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.driver import Compared, Units
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
+from flagscale_perf.spine.averages import mean
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis import patch
@@ -110,9 +111,10 @@ def _slowing(finding: Finding, row: Sequence[Step]) -> Slowing | None:
     if finding.name not in DISTURBED or share is None:
         return None
     words = DISTURBED[finding.name].format("{}", percent(share))
-    compared_s = sum(step.iteration_ns for step in row) / NS_PER_S
-    if finding.cost_of_steps is not None and finding.cost_s is not None and compared_s:
-        share = min(1.0, max(share, finding.cost_s / compared_s))  # all of it may lie in the steps compared
+    stretch = row[-1].iteration - row[0].iteration + 1  # of which long ones are thinned
+    compared_s = stretch * mean([step.iteration_ns for step in row]) / NS_PER_S
+    if finding.cost_of_steps is not None and finding.cost_s is not None:
+        share = min(1.0, max(share, finding.cost_s / compared_s))  # all of it may lie there
     return Slowing(words, share)
 
 
