@@ -122,7 +122,8 @@ threading.Event().wait()
 
 
 def has_ended(directory: Path) -> bool:
-    return any(directory.glob("*.jsonl")) and isinstance(records_in(directory)[-1], RunEnd)
+    found = records_in(directory) if any(directory.glob("*.jsonl")) else []
+    return found != [] and isinstance(found[-1], RunEnd)
 
 
 def test_a_trainer_killed_as_its_writer_starts_loses_no_record(tmp_path: Path) -> None:
