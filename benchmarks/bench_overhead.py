@@ -67,14 +67,7 @@ def paired(rounds: int, scratch: Path) -> dict[str, list[float]]:
         "--perf-breakdown",
     ]
     words += ["--perf-log-dir", "perf", "--perf-max-overhead", "100"]
-    worker = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
-    }
-    process = fs.start([sys.executable, *fs.launched(*words)], scratch, **worker)
+    process = fs.start([sys.executable, *fs.launched(*words)], scratch, **fs.only_rank())
     printed, _ = process.communicate()
     if process.returncode or not output.exists():
         raise SystemExit(f"the training run failed (exit {process.returncode}):\n{printed[-3000:]}")

@@ -22,13 +22,13 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
-import transformers  # noqa: E402
 
 from benchmarks.peers.trainer_steps import CLOCKS, OFF, TIMED  # noqa: E402
 from benchmarks.provenance import head  # noqa: E402
@@ -69,6 +69,12 @@ def train(kind: str, host: str, rounds: int, traceml: Path | None) -> list[tuple
         return [(arm, taken) for arm, taken in json.loads(output.read_text(encoding="utf-8"))]
 
 
+def versions() -> str:
+    """Of the Trainers' packages."""
+    (lightning,) = metadata.distributions(name="lightning", path=[str(LIGHTNING)])
+    return f"transformers {metadata.version('transformers')}, lightning {lightning.version}"
+
+
 def check(kind: str, directory: Path) -> None:
     """That the run was recorded."""
     found = "logs/*/final_summary.json" if kind == "TraceML" else "logs/perf_monitor/perf_summary_*.json"
@@ -100,7 +106,7 @@ def main() -> int:
     random.seed(0)
     print(head("spine", "training/recording", "hooks.py", "perf_metrics.py", "perf_logger.py", "hosts"))
     kinds = ["flagscale_perf", "flagscale_perf, plain Python", *(["TraceML"] if given.traceml else [])]
-    print(f"with     torch {torch.__version__}, transformers {transformers.__version__}, lightning 2.6.6")
+    print(f"with     torch {torch.__version__}, {versions()}")
     print(f"n        {given.runs} runs of each, {given.rounds * TIMED} timed steps of each arm in a run")
     missed: list[str] = []
     for host in HOSTS:

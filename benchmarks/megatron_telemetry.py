@@ -87,22 +87,11 @@ def sent_to(url: str) -> dict[str, str]:
 
 def train(tree: Path, scratch: Path, url: str, *more: str) -> None:
     """One process under the launcher, both layers on."""
-    words = ["-m", "flagscale_perf.launch", str(tree / "pretrain_gpt.py"), *fs.TINY, "--num-workers"]
-    words += [
-        "0",
-        "--eval-interval",
-        "1000000",
-        "--log-throughput",
-        "--otel-enabled",
-        "--enable-perf-monitor",
-    ]
+    words = ["-m", "flagscale_perf.launch", str(tree / "pretrain_gpt.py"), *fs.TINY, "--num-workers", "0"]
+    words += ["--eval-interval", "1000000", "--log-throughput", "--otel-enabled", "--enable-perf-monitor"]
     words += ["--perf-log-dir", "perf", "--perf-otlp", f"{url}/v1/metrics", *more]
     worker = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
+        **fs.only_rank(),
         "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))),
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
         "OMP_NUM_THREADS": "1",
@@ -221,15 +210,8 @@ def their_steps(tree: Path, spans: Sequence[Span]) -> tuple[dict[str, Callable[[
     telemetry = setup_telemetry(NemoLensConfig(enabled=True, span_groups="step"))
     path = tree / "megatron/core/telemetry/training_metrics.py"
     record = runpy.run_path(str(path))["record_training_metrics"]
-    figures = (
-        "step_duration_ms",
-        "loss",
-        "throughput_tflops",
-        "grad_norm",
-        "learning_rate",
-        "tokens_per_sec",
-    )
-    values = dict.fromkeys((*figures, "memory_allocated_gb"), 1.5)
+    figures = ["step_duration_ms", "loss", "throughput_tflops", "grad_norm", "learning_rate"]
+    values = dict.fromkeys([*figures, "tokens_per_sec", "memory_allocated_gb"], 1.5)
     steps = {
         "theirs, spans of a step": lambda: opened_again(spans, telemetry.tracer),
         "theirs, a log point": lambda: record(telemetry.meter, **values),
@@ -287,15 +269,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=200, help="of each in the second part")
     given = parser.parse_args()
     random.seed(0)
-    print(
-        head(
-            "spine",
-            "training/recording",
-            "hooks.py",
-            "sinks/otlp.py",
-            "hosts",
-        )
-    )
+    print(head("spine", "training/recording", "hooks.py", "sinks/otlp.py", "hosts"))
     versions = ", ".join(
         f"{name} {metadata.version(name)}" for name in ("nemo-lens", "opentelemetry-sdk", "torch")
     )

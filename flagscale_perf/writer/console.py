@@ -42,7 +42,10 @@ class Console:
 
 
 def complain(*lines: str) -> None:
-    """Prints the lines on stderr if it is open."""
+    """Writes the lines to stderr if it is open, in one piece: `print` writes the end of a line by itself, and
+    another rank's line may come between.
+    """
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            print("\n".join(lines), file=sys.stderr, flush=True)
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
+            sys.stderr.flush()

@@ -146,7 +146,7 @@ class Notices:
                 self._journal.complain(text)
 
 
-class Hunger:
+class RunDelay:
     """For how long a thread waits for a CPU, from one question to the next."""
 
     def __init__(self, task: str) -> None:
@@ -169,7 +169,7 @@ class Pulse:
 
     def __init__(self, ring: AnyRing) -> None:
         self.starved = False
-        self._hunger = Hunger("thread-self")
+        self._delay = RunDelay("thread-self")
         self._ring = ring
         self._last_ns = monotonic_ns()
         self._least_ns = STILL_S * NS_PER_S
@@ -184,7 +184,7 @@ class Pulse:
         returned last; None otherwise.
         """
         stood_ns = monotonic_ns() - self._last_ns
-        self.starved = self._hunger.is_most_of(stood_ns)
+        self.starved = self._delay.is_most_of(stood_ns)
         self.go_on()
         if stood_ns < self._least_ns:
             return None

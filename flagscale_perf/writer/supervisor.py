@@ -21,7 +21,7 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.drain import FINISH_LIMIT_S, RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
-from flagscale_perf.writer.journal import STILL_S, Hunger
+from flagscale_perf.writer.journal import STILL_S, RunDelay
 from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Asked, Stray, messages_of
 from flagscale_perf.writer.task import WriterTask
@@ -149,7 +149,7 @@ class Supervisor:
                 self._report_hang(
                     f"training goes on; {self._ring.slots} records have room in memory, further ones are "
                     "dropped and counted",
-                    watcher.sees_it_starve(),
+                    watcher.is_starved(),
                 )
 
         for message in messages_of(writer, look):
@@ -197,7 +197,7 @@ class Watcher:
         self._ring, self._pid = ring, pid
         self._first = self._beats = ring.beats
         self._still = 0
-        self._hunger = Hunger(str(pid))
+        self._delay = RunDelay(str(pid))
 
     def stands_still(self) -> bool:
         """Whether it has begun and had no beat for so long. Looks are counted and not the time, as the
@@ -206,9 +206,9 @@ class Watcher:
         before, self._beats = self._beats, self._ring.beats
         self._still = self._still + 1 if self._beats == before != self._first else 0
         if self._still <= 1:
-            self._hunger = Hunger(str(self._pid))
+            self._delay = RunDelay(str(self._pid))
         return self._still >= STILL_S
 
-    def sees_it_starve(self) -> bool:
+    def is_starved(self) -> bool:
         """Whether it waits for a CPU rather than for anything else, since it has no beat."""
-        return self._hunger.is_most_of(self._still * NS_PER_S)
+        return self._delay.is_most_of(self._still * NS_PER_S)

@@ -313,11 +313,4 @@ def _command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple
         return fs.torchrun(1, "--max-restarts=1", *words), path
     if host == TWO_RANKS:
         return fs.torchrun(2, *words), path
-    worker = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
-    }
-    return [sys.executable, *words], path | worker
+    return [sys.executable, *words], path | fs.only_rank()

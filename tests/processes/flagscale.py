@@ -116,6 +116,12 @@ def free_port() -> int:
             return port
 
 
+def only_rank() -> dict[str, str]:
+    """Variables of the process of a training that has one, where no launcher sets them."""
+    at = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", **at}
+
+
 def torchrun(ranks: int, *words: str | Path) -> list[str]:
     """The command of one node; `words` follow torchrun's own options."""
     port = f"--master_port={free_port()}"

@@ -26,13 +26,13 @@ STEPS, LOGGED, SEQUENCE, SAMPLES, PEAK_FLOP_PER_S = 12, 4, 32, 4, 1e10  # of on_
 HIDDEN, LAYERS = 256, 2
 SHAPE = ModelShape.from_hf(
     {
-        **{
-            "model_type": "llama",
-            "hidden_size": HIDDEN,
-            "intermediate_size": 768,
-            "num_hidden_layers": LAYERS,
-        },
-        **{"num_attention_heads": 16, "vocab_size": 2048, "tie_word_embeddings": False},
+        "model_type": "llama",
+        "hidden_size": HIDDEN,
+        "intermediate_size": 768,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 16,
+        "vocab_size": 2048,
+        "tie_word_embeddings": False,
     }
 )
 LINE = re.compile(

@@ -245,6 +245,24 @@ def test_real_tokens_of_packed_batches_replace_the_padded_ones():
     ]
 
 
+def test_documents_are_counted_again_where_they_or_the_samples_differ():
+    counted = []
+
+    def count_flops(samples, packed):
+        counted.append((samples, packed))
+        return flops(samples, packed)
+
+    run = Run()
+    run.monitor._count_flops = count_flops
+    steps = [(4, Packed(19, 131)), (4, Packed(19, 131)), (4, Packed(19, 132)), (5, Packed(19, 132))]
+    for place, (samples, packed) in enumerate(steps):
+        run.step(12 * place, 12 * place + 10, place + 1, 4 * place, samples=samples)
+        run.monitor.packed(packed)
+    run.monitor.finish(60)
+    assert counted == [steps[0], steps[2], steps[3]]
+    assert [r.hardware_flops for r in run.records] == [262, 262, 264, 264]
+
+
 def test_of_a_skipped_update_the_packed_documents_were_not_trained():
     run = Run()
     run.step(0, 10, 1, 0, updated=False)

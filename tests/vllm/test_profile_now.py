@@ -118,11 +118,7 @@ def test_requests_in_flight_are_answered_as_ever_and_a_second_profile_is_refused
     found = Profiled.read(directory)
     assert sorted(rank.rank for rank in found.ranks.values()) == [0, 1]
     for process in found.ranks:
-        assert counts(found, process)["prefill"] in (
-            5,
-            6,
-            7,
-        )  # the first was under way, the last was not over
+        assert 5 <= counts(found, process)["prefill"] <= 7  # the first was under way, the last was not over
         assert {phase for phase, _ in found.steps[process]} == {"prefill", "decode"}
         found.check_books(process)
     assert "flagscale_perf profile" not in server.said

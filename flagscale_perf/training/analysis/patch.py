@@ -17,9 +17,8 @@ from flagscale_perf.training.facts import RunFacts
 _OURS = "--perf-"  # to look closer, which changes nothing
 # FlagScale's runner takes the last one's of its sections system, model and data
 _SECTION = "data"
-_PACKAGE = (
-    "# @package _global_"  # Hydra asks for it on the first line: the keys are not below the file's group
-)
+# Hydra reads it on the first line: the keys are not below the file's group.
+_PACKAGE = "# @package _global_"
 
 
 class Setting(NamedTuple):

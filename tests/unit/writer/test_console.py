@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -51,3 +53,13 @@ def test_without_stderr_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "stderr", None)
     complain("nobody reads this")
     assert sys.stderr is None
+
+
+def test_what_it_complains_of_goes_out_in_one_piece() -> None:
+    """A socket of packets keeps each write apart."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = "from flagscale_perf.writer.console import complain; complain('one', 'two')"
+    subprocess.run([sys.executable, "-u", "-c", code], stderr=theirs, check=True)
+    theirs.close()
+    with ours:
+        assert [ours.recv(100), ours.recv(100)] == [b"one\ntwo\n", b""]

@@ -85,7 +85,7 @@ def test_who_waited_for_a_cpu_does_not_blame_the_disk(
         now[0] += SECOND
         waits.ns = None if waited_s is None else waited_s * SECOND * second // (STILL_S + 1)
         still = watcher.stands_still()
-    assert (still, watcher.sees_it_starve()) == (True, starved)
+    assert (still, watcher.is_starved()) == (True, starved)
     assert (one.beat(), one.starved) == (STILL_S + 2, starved)
     now[0] += SECOND
     one.beat()
