@@ -90,7 +90,7 @@ test-rpc: $(TEST) ## test: the split inference of examples/tee_gpu
 	$(tests) tests/tee_gpu -m rpc $(ARGS)
 
 test-trace: $(TRACE_READY) ## test: the tests on real Ray, TransferQueue and verl
-	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadfile --no-loadscope-reorder tests/trace tests/unit/report/test_otlp.py tests/unit/sinks/test_otlp.py $(ARGS)
+	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -o cache_dir=.pytest_cache/trace -n 2 --dist loadfile --no-loadscope-reorder tests/trace tests/unit/report/test_otlp.py tests/unit/sinks/test_otlp.py $(ARGS)
 
 hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py $(ARGS)

@@ -16,7 +16,7 @@ import threading
 import time
 import tomllib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +28,9 @@ NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
 WIDTH = 80
 # What a part has printed is read by then; what it left running may hold its output for ever.
 LAST_WORDS_S = 10
+# As many may have had too little of a busy machine; of more than these, something is broken.
+FEW = 5
+_FAILING = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$")
 _SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
@@ -41,6 +44,7 @@ class Part:
     markers: tuple[str, ...] = ()
     because: str = ""
     variable: str = ""
+    again: str = ""
 
 
 @dataclass
@@ -49,6 +53,7 @@ class Ended:
 
     Attributes:
         summaries: lines in which pytest sums up, as it printed them.
+        failing: the tests that failed, as pytest names them.
         says: why the part did not run.
     """
 
@@ -56,6 +61,7 @@ class Ended:
     result: str
     seconds: float = 0.0
     summaries: list[str] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
     says: str = ""
 
 
@@ -75,6 +81,18 @@ def environment(repo: Path, absent: list[str]) -> dict[str, str]:
 
 
 def run(part: Part, repo: Path, absent: list[str]) -> Ended:
+    """Runs its command; and where that fails because of a few tests, those once more, by themselves."""
+    ended = run_once(part, repo, absent)
+    if ended.result == FAILED and part.again and 1 <= len(ended.failing) <= FEW:
+        again = run_once(replace(part, run=part.again), repo, absent)
+        ended.seconds += again.seconds
+        if again.result == OK:
+            ended.result = OK
+            ended.says = f"; not beside others, but by themselves: {', '.join(ended.failing)}"
+    return ended
+
+
+def run_once(part: Part, repo: Path, absent: list[str]) -> Ended:
     """Runs its command and passes on what it prints."""
     print(f"\n--- {part.name}: {part.run}", flush=True)
     began = time.monotonic()
@@ -103,6 +121,8 @@ def _pass_on(output: IO[bytes], ended: Ended) -> None:
         text = _COLOUR.sub("", line.decode(errors="replace")).rstrip()
         if _SUMMARY.match(text):
             ended.summaries.append(text)
+        elif failing := _FAILING.match(text):
+            ended.failing.append(failing[1])
         elif text.startswith("SKIPPED: "):
             ended.says = text.removeprefix("SKIPPED: ")
 
@@ -125,7 +145,7 @@ def table(ended: list[Ended]) -> str:
     for each in ended:
         minutes, seconds = divmod(round(each.seconds), 60)
         begin = f"{each.part.name:<{wide}}  {minutes:>2}:{seconds:02}  {each.result:<7}  "
-        said = each.says if each.result in (SKIPPED, NOT_RUN) else counts(each.summaries)
+        said = each.says if each.result in (SKIPPED, NOT_RUN) else counts(each.summaries) + each.says
         lines += textwrap.wrap(begin + said, WIDTH, subsequent_indent=" " * len(begin), drop_whitespace=True)
     minutes, seconds = divmod(round(sum(each.seconds for each in ended)), 60)
     return "\n".join([*lines, f"{'all':<{wide}}  {minutes:>2}:{seconds:02}  "]).rstrip()

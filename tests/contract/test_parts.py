@@ -151,3 +151,31 @@ def test_a_process_that_a_part_leaves_running_holds_nothing_up(run_python, place
     code, shown, _ = called(run_python, place, "last")
     subprocess.run(["kill", (place / "left").read_text().strip()], check=True)
     assert (code, "done\n" in shown) == (0, True)
+
+
+FAILING = """\
+[[part]]
+name = "tests"
+run = "seq -f 'FAILED tests/test_a.py::test_%g - no' {failing}; echo '= {failing} failed in 1s ='; exit 2"
+again = "echo '== 1 passed in 0.1s =='; touch again; exit {code}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "code", "result"),
+    [
+        (2, 0, "ok"),
+        (2, 1, "FAILED"),  # by themselves, too
+        (parts.FEW + 1, 0, "FAILED"),  # so many are no busy machine's
+        (0, 0, "FAILED"),  # not because of a test
+    ],
+)
+def test_few_failing_tests_run_once_more(
+    run_python, place: Path, failing: int, code: int, result: str
+) -> None:
+    (place / ".ci/parts.toml").write_text(FAILING.format(failing=failing, code=code))
+    status, _, end = called(run_python, place)
+    assert (status, results(end)["tests"]) == (int(result != "ok"), result)
+    assert (place / "again").exists() == (0 < failing <= parts.FEW)
+    named = "by themselves: tests/test_a.py::test_1, tests/test_a.py::test_2"
+    assert (named in " ".join(end.split())) == (result == "ok")

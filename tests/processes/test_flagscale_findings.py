@@ -74,16 +74,18 @@ class Run:
 def is_gain_of(
     found: Finding, slept_ns: Sequence[float], steps: Sequence[dict[str, Any]], host_share: float = 0.0
 ) -> bool:
-    """Whether it is that of removing what was slept, step by step, from these steps: between the usual one
-    for each of them less what the host was short of, and all of it, where a busy machine made some sleep for
-    longer. To a tenth.
+    """Whether it is that of removing what was slept, step by step, from these steps: the usual one for each
+    of them less what the host was short of, all of it where a busy machine made some sleep for longer, or
+    anything between. Its cost is that to a tenth, and its gain's interval has it.
     """
     steps_ns = sum(step["iteration_ns"] for step in steps)
     usual_ns, all_ns = len(slept_ns) * statistics.median(slept_ns), sum(slept_ns)
-    share = (found.gain or 0.0) / (1 + (found.gain or 0.0))
-    print(share, usual_ns / steps_ns, all_ns / steps_ns)
-    least = min(usual_ns, all_ns) / steps_ns - host_share
-    return 0.9 * least <= share <= 1.1 * max(usual_ns, all_ns) / steps_ns
+    least = 0.9 * (min(usual_ns, all_ns) / steps_ns - host_share)
+    most = 1.1 * max(usual_ns, all_ns) / steps_ns
+    gains = (found.gain if found.least_gain is None else found.least_gain, found.gain)
+    shares = [(gain or 0.0) / (1 + (gain or 0.0)) for gain in gains]
+    print(found.cost_of_steps, shares, least, most)
+    return least <= (found.cost_of_steps or 0.0) <= most and shares[0] <= most and shares[1] >= least
 
 
 def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Run:

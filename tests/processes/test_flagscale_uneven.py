@@ -24,6 +24,8 @@ SLEEPS = {"UNEVEN_CONSTANT_S": "0.01", "UNEVEN_TOKEN_S": "0.0004"}
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 COMPUTING = ("forward", "backward")
 FORWARD = PHASES.index("forward")
+# Four ranks sleep for longer than two cores compute for them.
+RANKS = pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,13 @@ class Run:
     report: TrainingReport
     told: list[Said]
 
-    def late_ns(self, cause: str) -> tuple[float, float]:
-        """What the late ranks cost in computing, and what of it is of this cause, in a mean step."""
+    def late_ns(self) -> tuple[float, float]:
+        """What the late ranks cost in computing, and what of it is more work, in a mean step."""
         (ledger,) = self.report.ledgers
         rows = [row for row in ledger.late if row.phase in COMPUTING]
         assert {row.ranks for row in rows} <= {(1,)}
         cost_ns, more_ns = sum(row.cost_ns for row in rows), sum(row.more_work_ns or 0 for row in rows)
-        return cost_ns / ledger.steps, (more_ns if cause == "work" else cost_ns - more_ns) / ledger.steps
+        return cost_ns / ledger.steps, more_ns / ledger.steps
 
     def slept_ns_in(self, rank: int, step: int) -> int:
         """By its work in one step."""
@@ -77,42 +79,45 @@ def train(directory: Path, shares: list[float], plants: str = "", spread: float 
 SLOW = ",".join(f"{phase}:{ms / 1000}:calls:1" for phase, ms in (("forward", 14), ("backward", 28)))
 
 
-def computing(run: Run) -> set[str | None]:
-    """The causes that findings name of what ranks wait for in computing, of the first rank alone."""
-    found = [one for one in run.report.findings if one.name == "straggler" and one.phase in COMPUTING]
-    assert [one.ranks for one in found] == [[1]] * len(found) and found
-    return {one.cause for one in found}
+def is_found(run: Run, work_share: float, cause: str) -> bool:
+    """Whether rank 1 alone is late in computing, this share of it by more work. Where the host is short of
+    CPU a rank's speed is not its own: as much as is known must be so, and no other cause is named.
+    """
+    (ledger,) = run.report.ledgers
+    late = [one for one in run.report.findings if one.name == "straggler" and one.phase in COMPUTING]
+    assert [one.ranks for one in late] == [[1]] * len(late)
+    named = {one.cause for one in late}
+    if any(one.name == "host_short_of_cpu" for one in run.report.findings):
+        shares = [row.more_work for row in ledger.late if row.phase in COMPUTING]
+        known = [(least, most) for _, least, most in filter(None, shares)]
+        within = all(least <= work_share + 0.2 and most >= work_share - 0.2 for least, most in known)
+        return within and named <= {cause, None}
+    cost_ns, more_ns = run.late_ns()
+    return late != [] and abs(more_ns / cost_ns - work_share) <= 0.2 and named <= {cause, None} != {None}
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@RANKS
 def test_longer_batches_on_one_rank_are_more_work(ranks: int, tmp_path: Path) -> None:
     run = train(tmp_path, [0.5, 0.75, 0.5, 0.5][:ranks])
-    cost_ns, more_ns = run.late_ns("work")
-    assert more_ns >= 0.8 * cost_ns > 0
-    assert computing(run) <= {"work", None} != {None}
-    advice = str([one.changes for one in run.report.findings if one.cause == "work"])
-    assert "batches of equal cost" in advice and "leave" not in advice
+    assert is_found(run, 1.0, "work")
+    changes = [str(one.changes) for one in run.report.findings if one.cause == "work"]
+    assert all("batches of equal cost" in each and "leave" not in each for each in changes)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@RANKS
 def test_the_same_lateness_by_a_sleep_is_slower(ranks: int, tmp_path: Path) -> None:
-    run = train(tmp_path, [0.5] * ranks, SLOW)
-    cost_ns, slower_ns = run.late_ns("speed")
-    assert slower_ns >= 0.8 * cost_ns > 0
-    assert computing(run) <= {"speed", None} != {None}
+    assert is_found(train(tmp_path, [0.5] * ranks, SLOW), 0.0, "speed")
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@RANKS
 def test_of_both_each_has_its_share(ranks: int, tmp_path: Path) -> None:
     run = train(tmp_path, [0.5, 0.75, 0.5, 0.5][:ranks], SLOW)
-    cost_ns, more_ns = run.late_ns("work")
     work_ns = run.slept_ns(1) - run.slept_ns(0)
     plant_ns = run.slept_ns(1, "forward") + run.slept_ns(1, "backward")
-    assert more_ns / cost_ns == pytest.approx(work_ns / (work_ns + plant_ns), abs=0.2)
-    assert computing(run) <= {"both", None}
+    assert is_found(run, work_ns / (work_ns + plant_ns), "both")
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@RANKS
 def test_batches_uneven_in_turns_are_one_row(ranks: int, tmp_path: Path) -> None:
     run = train(tmp_path, [0.6] * ranks, spread=0.6)
     (ledger,) = run.report.ledgers
@@ -137,6 +142,9 @@ def test_batches_uneven_in_turns_are_one_row(ranks: int, tmp_path: Path) -> None
 
 
 def test_even_batches_are_no_cause(tmp_path: Path) -> None:
+    """No more than what the host is short of CPU for, which no rank has by itself."""
     run = train(tmp_path, [0.5] * 2, spread=0.0)
     (ledger,) = run.report.ledgers
-    assert (ledger.late, ledger.uneven.cost_ns) == ([], 0)
+    short = [each.cost_of_steps or 0.0 for each in run.report.findings if each.name == "host_short_of_cpu"]
+    assert ledger.uneven.cost_ns == 0
+    assert all(row.cause != "work" and ledger.share(row.cost_ns) <= sum(short) for row in ledger.late)

@@ -31,8 +31,7 @@ CHANGES = {
 COMMANDS = (
     ["report", "run", "--format", "text"],
     ["runs", "run", "--format", "json"],
-    ["query", "run", "select host, count(*) n, sum(iteration_ns) s from steps group by 1"],
-    ["query", "run", "select * from runs"],
+    ["query", "run", "select r.*, sum(iteration_ns) s from steps join runs r using (run_id) group by all"],
 )
 
 
