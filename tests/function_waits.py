@@ -69,7 +69,7 @@ def main() -> None:
         step()
     session.stop()
     events = session.events(10_000_000)
-    places = Attribution.of(events)
+    places = Attribution(events)
     collectives = collectives_of(events, places.nesting, flown(), groups())
     pieces = Pieces.of(events, places, collectives)
     rows = rows_of(events, places, pieces)

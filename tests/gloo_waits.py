@@ -126,7 +126,7 @@ def records(run: Callable[[], Any], shapes: bool = False) -> tuple[list[dict[str
         said = run()
     session.stop()
     events = session.events(10_000_000)
-    places = Attribution.of(events)
+    places = Attribution(events)
     collectives = collectives_of(events, places.nesting, flown(), groups())
     collectives = exposed(collectives, events, places, Pieces.of(events, places, collectives))
     found, barriers = [], 0

@@ -101,7 +101,7 @@ def compared(models: Any, run: Callable[[], None]) -> dict[str, Any]:
     session.stop()
     ranges.detach()
     events = session.events(10_000_000)
-    places = Attribution.of(events)
+    places = Attribution(events)
     counts: Counter[str] = Counter()
     wrong = []
     for index in places.is_node.nonzero()[0].tolist():

@@ -73,24 +73,26 @@ class Clocks:
             clocks[str(header.host)].append(clock)
         self._clock_of_host = {host: found[0] for host, found in clocks.items() if len(found) == 1}
         self._evidence = evidence
-        self._known: dict[tuple[str, str], Relation | None] = {}
 
     def mover(self, clock: str) -> Move | None:
         """Brings marks of this clock onto the first one; None where these are the same, and for a machine
         without a run file and evidence.
         """
-        clock = self._clock_of_host.get(clock, clock)
         way = self._way(clock)
         if way == []:
             return None
-        constant_ns = self._by_wall_ns(clock) if way is None else _sum_of(each.constant_ns for each in way)
+        constant_ns = (
+            self._by_wall_ns(self._clock_of_host.get(clock, clock))
+            if way is None
+            else _sum_of(each.constant_ns for each in way)
+        )
         if constant_ns is not None:
             return constant_ns.__add__
         return None if way is None else partial(_moved, way)
 
     def mark_of(self, clock: str, first_ns: int) -> int:
         """About the mark of this clock at a time of the first one, by evidence; else that time."""
-        way = self._way(self._clock_of_host.get(clock, clock))
+        way = self._way(clock)
         if not way:
             return first_ns
         mark_ns = way[0].first_ns
@@ -100,7 +102,7 @@ class Clocks:
 
     def uncertainty_ns(self, clock: str, at_ns: int) -> int | None:
         """By how much a mark of this clock may be off there; None where it is not known."""
-        way = self._way(self._clock_of_host.get(clock, clock))
+        way = self._way(clock)
         if way is None:
             return None
         total_ns = 0
@@ -143,38 +145,27 @@ class Clocks:
         return found
 
     @cached_property
-    def _parents(self) -> dict[str, str]:
-        """For each clock the next one on the way to the first: fewest steps, then most messages."""
-        first = clock_of(self._first)
-        parents, reached = {first: first}, [first]
+    def _ways(self) -> dict[str, list[Relation]]:
+        """From each clock to the first: by the fewest steps, then by the most messages."""
+        ways: dict[str, list[Relation]] = {clock_of(self._first): []}
+        reached = [*ways]
         for clock in reached:
             near = self._pairs_of.get(clock, {})
             for other in sorted(near, key=lambda each: (-near[each], each)):
-                if other not in parents and self._relation(other, clock) is not None:
-                    parents[other] = clock
+                if other not in ways and (relation := self._relation(other, clock)) is not None:
+                    ways[other] = [relation, *ways[clock]]
                     reached.append(other)
-        return parents
+        return ways
 
     def _way(self, clock: str) -> list[Relation] | None:
-        """From this clock to the first; None where there is none."""
-        way: list[Relation] = []
-        if clock == clock_of(self._first):
-            return way
-        while clock in self._parents and clock != self._parents[clock]:
-            relation = self._relation(clock, self._parents[clock])
-            if relation is None:
-                return None
-            way.append(relation)
-            clock = self._parents[clock]
-        return way or None
+        """From this clock, or that of this host, to the first; None where there is none."""
+        clock = self._clock_of_host.get(clock, clock)
+        return [] if clock == clock_of(self._first) else self._ways.get(clock)
 
     def _relation(self, clock: str, to: str) -> Relation | None:
-        key = clock, to
-        if key not in self._known:
-            lows = [(ended, begun - ended) for begun, ended in self._pairs.get((to, clock), ())]
-            highs = [(begun, ended - begun) for begun, ended in self._pairs.get(key, ())]
-            self._known[key] = relation_of(lows, highs)
-        return self._known[key]
+        lows = [(ended, begun - ended) for begun, ended in self._pairs.get((to, clock), ())]
+        highs = [(begun, ended - begun) for begun, ended in self._pairs.get((clock, to), ())]
+        return relation_of(lows, highs)
 
     def _name(self, clock: str) -> str:
         if clock not in self._headers:

@@ -72,11 +72,15 @@ class Advice(Change):
         return self.make(case)
 
 
-def unless(advised: Change, is_so: Callable[[Any], bool]) -> Advice:
+def change_of(said: Change | str) -> Change:
+    """The change that is meant; one of which there are words alone is of no flag."""
+    return Change([], said) if isinstance(said, str) else said
+
+
+def unless(said: Change | str, is_so: Callable[[Any], bool]) -> Advice:
     """The change, unless the case shows that it is made already or would change nothing."""
-    return Advice(
-        list(advised.flags), advised.text, make=lambda case: None if is_so(case) else advised.for_case(case)
-    )
+    own = change_of(said)
+    return Advice(list(own.flags), own.text, make=lambda case: None if is_so(case) else own.for_case(case))
 
 
 @dataclass(frozen=True)
@@ -120,16 +124,16 @@ class Finding:
 
     name: str
     title: str
-    cost_s: float | None
-    cost_share: float | None
-    gain: float | None
-    gain_of: str
-    evidence: list[Evidence]
-    first_iteration: int | None
-    iteration: int | None
-    ranks: list[int]
-    causes: list[str]
-    changes: list[Change]
+    cost_s: float | None = None
+    cost_share: float | None = None
+    gain: float | None = None
+    gain_of: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    first_iteration: int | None = None
+    iteration: int | None = None
+    ranks: list[int] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     phase: str | None = None
     pattern: str | None = None
     least_s: float | None = None
@@ -157,11 +161,7 @@ class Finding:
             "evidence": [vars(each) for each in self.evidence],
             "causes": self.causes,
             "changes": [change.text for change in self.changes],
-            **({} if self.least_s is None else {"least_s": self.least_s}),
-            **({} if self.least_gain is None else {"least_gain": self.least_gain}),
-            **({} if self.likely_gain is None else {"likely_gain": self.likely_gain}),
-            **({"gain_from": self.gain_from} if self.gain_from else {}),
-            **({"what_if": self.what_if} if self.what_if else {}),
+            **{name: said for name in _IF_SAID if (said := getattr(self, name)) not in (None, "")},
             **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
             **({"risk": self.risk} if self.risk else {}),
             **({"explained_by": [link.short() for link in self.links]} if self.links else {}),
@@ -175,16 +175,20 @@ class Finding:
             "cost_share": self.cost_share,
             "base": self.base or WALL_TIME,
             "ranks": list(self.ranks),
-            "first_iteration": self.first_iteration,
-            "iteration": self.iteration,
-            "phase": self.phase,
-            "step_ms": self.step_ms,
-            "where": self.where,
+            **{name: getattr(self, name) for name in _PLACES},
             "links": [link.as_dict() for link in self.links],
         }
 
 
 WALL_TIME = "the wall time"
+_IF_SAID = (
+    "least_s",
+    "least_gain",
+    "likely_gain",
+    "gain_from",
+    "what_if",
+)  # that JSON has where known
+_PLACES = ("first_iteration", "iteration", "phase", "step_ms", "where")
 IN_JOB = ("step_ms", "where", "base", "instrument", "links")  # fields by which findings of a job are linked
 
 
@@ -304,35 +308,23 @@ class Rule(Generic[CaseT]):
 
     def finding(self, title: str, evidence: list[Evidence], gain_of: str) -> Finding:
         """A finding without a cost, for the whole run and all ranks; `dataclasses.replace` adds the rest."""
-        return Finding(
-            name=self.name,
-            title=title,
-            cost_s=None,
-            cost_share=None,
-            gain=None,
-            gain_of=gain_of,
-            evidence=evidence,
-            first_iteration=None,
-            iteration=None,
-            ranks=[],
-            causes=list(self.causes),
-            changes=list(self.changes),
-        )
+        advised: dict[str, Any] = {"causes": list(self.causes), "changes": list(self.changes)}
+        return Finding(self.name, title, gain_of=gain_of, evidence=evidence, **advised)
 
 
 def rule(
     *,
     limits: Mapping[str, Limit],
     causes: Sequence[str],
-    changes: Sequence[Change],
+    changes: Sequence[Change | str],
     explains: Iterable[str] = (),
     needs_speed: bool = False,
 ) -> Callable[[Callable[[Rule[CaseT], CaseT], Judged]], Rule[CaseT]]:
     """Makes a rule of the function below it, by whose name the finding is known."""
 
     def made_of(judge: Callable[[Rule[CaseT], CaseT], Judged]) -> Rule[CaseT]:
-        name = judge.__name__
-        return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, True, judge)
+        name, made = judge.__name__, [*map(change_of, changes)]
+        return Rule(name, limits, causes, made, frozenset(explains), needs_speed, True, judge)
 
     return made_of
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -37,7 +36,6 @@ class Part(IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True)
 class Attribution:
     """The module and part of the step of each event.
 
@@ -53,25 +51,12 @@ class Attribution:
         unmatched: nodes with a sequence number that no forward operator has.
     """
 
-    nesting: Nesting
-    paths: Sequence[str]
-    module: Ints
-    part: Ints
-    is_module: Bools
-    is_step: Bools
-    is_node: Bools
-    is_backward: Bools
-    is_user: Bools
-    call: Ints
-    unmatched: int
-
-    @classmethod
-    def of(cls, events: Events) -> Attribution:
+    def __init__(self, events: Events) -> None:
         """Attributes by nesting. A node of the backward pass gets the module of the last forward operator
         with its sequence number: earlier ones only saw the number that was to come next.
         """
-        nesting = Nesting.of(events)
-        paths, by_name = _paths(events.names)
+        self.nesting = nesting = Nesting.of(events)
+        self.paths, by_name = _paths(events.names)
         is_module = events.marked(by_name > 0) & ~events.is_async
         is_node = events.marked([name.startswith(NODE) for name in events.names])
         is_dispatch = events.marked([name in DISPATCHES for name in events.names])
@@ -79,20 +64,14 @@ class Attribution:
         own = np.where(is_module, by_name[events.name], NOTHING)
         nodes = np.flatnonzero(is_node)
         makers = _makers(events, nodes)
-        module = _modules(events, nesting, own, nodes, makers)
-        return cls(
-            nesting=nesting,
-            paths=paths,
-            module=module,
-            part=_parts(events, nesting, is_module, is_node, makers),
-            is_module=is_module,
-            is_step=events.marked([name == STEP for name in events.names]),
-            is_node=is_node,
-            is_backward=events.scope == _BACKWARD,
-            is_user=(events.scope == _USER) & ~events.is_async | is_dispatch,
-            call=nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING)),
-            unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
-        )
+        self.module = _modules(events, nesting, own, nodes, makers)
+        self.part = _parts(events, nesting, is_module, is_node, makers)
+        self.is_module, self.is_node = is_module, is_node
+        self.is_step: Bools = events.marked([name == STEP for name in events.names])
+        self.is_backward: Bools = events.scope == _BACKWARD
+        self.is_user: Bools = (events.scope == _USER) & ~events.is_async | is_dispatch
+        self.call = nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING))
+        self.unmatched = int(((makers < 0) & (events.sequence[nodes] >= 0)).sum())
 
     def label(self, index: int) -> str:
         """Name of the part that an event belongs to."""

@@ -180,7 +180,7 @@ class Reduction:
             events = step.session.events(step.most)
             step.session = None  # its events may be many
             events = layered(events, self.attention)
-            places = Attribution.of(events)
+            places = Attribution(events)
             collectives = collectives_of(events, places.nesting, recorded, groups())
             pieces = Pieces.of(events, places, collectives)
             found = rows_of(events, places, pieces)

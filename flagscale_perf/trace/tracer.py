@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar
 
 from flagscale_perf.spine.clock import monotonic_ns
@@ -58,6 +59,10 @@ from flagscale_perf.trace.running import (
 from flagscale_perf.trace.side import CLEAR_ROOM, Side, parts_of
 
 _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
+# what goes from an operation into its record as it is, before and after the slowest unit's name; from a call
+_TO_THE_UNIT = attrgetter("kind", "start_ns", "total_ns", "select_ns", "serialize_ns", "unit_ns")
+_AFTER_THE_UNIT = attrgetter("slowest_unit_ns", "notify_ns", "tags_ns", "decode_ns", "pack_ns", "size_bytes")
+_OF_OPERATIONS = attrgetter("operations", "get_ns", "put_ns", "get_bytes", "put_bytes")
 P = ParamSpec("P")
 Given = TypeVar("Given")
 
@@ -223,30 +228,10 @@ class Tracer(Side):
         weight = ONE if is_forced else self._sampling.weight_milli
         parent = 0 if call.parent is None else self._number_of(call.parent, place_of(call.batch))
         trace_id, training_step = call.identity
-        get_ns, compute_ns, put_ns = call.parts(total_ns)
+        times = call.start_ns, total_ns, *call.parts(total_ns)
         names = self._name(call.function), self._error_name(error)
-        self._put(
-            CallRecord(
-                0,
-                number,
-                parent,
-                call.start_ns,
-                total_ns,
-                get_ns,
-                compute_ns,
-                put_ns,
-                call.batch.size,
-                call.operations,
-                call.get_ns,
-                call.put_ns,
-                call.get_bytes,
-                call.put_bytes,
-                *names,
-                weight,
-                training_step,
-                trace_id,
-            )
-        )
+        rest = call.batch.size, *_OF_OPERATIONS(call), *names, weight, training_step, trace_id
+        self._put(tuple_of(CallRecord, (0, number, parent, *times, *rest)))
 
     @_guarded
     def _begin_operation(self, operation: Operation, batch: Any, partition: str) -> None:
@@ -300,31 +285,12 @@ class Tracer(Side):
                 OperationRecord,
                 (
                     0,  # process: the writer's. By position, as 26 keywords cost time (test_tracer_fields.py)
-                    number,
-                    call_number,
-                    operation.kind,
-                    operation.start_ns,
-                    operation.total_ns,
-                    operation.select_ns,
-                    operation.serialize_ns,
-                    operation.unit_ns,
+                    *(number, call_number),
+                    *_TO_THE_UNIT(operation),
                     unit_name,
-                    operation.slowest_unit_ns,
-                    operation.notify_ns,
-                    operation.tags_ns,
-                    operation.decode_ns,
-                    operation.pack_ns,
-                    operation.size_bytes,
-                    len(rows),
-                    len(fields),
-                    first,  # first_row
-                    last,  # last_row
-                    partition_name,
-                    error_name,
-                    weight,  # weight_milli
-                    training_step,  # step
-                    trace_id,
-                    field_set,
+                    *_AFTER_THE_UNIT(operation),
+                    *(len(rows), len(fields), first, last, partition_name),
+                    *(error_name, weight, training_step, trace_id, field_set),
                 ),
             )
         )

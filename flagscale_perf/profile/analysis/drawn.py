@@ -146,36 +146,22 @@ def _of_rank(rank: int) -> Callable[[Cell], bool]:
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """Kinds of work and the longest operators, by the part of the step they run in."""
+    titled = f"The {MOST_OPERATORS} longest operators"
     return [
         _bars("kinds", "Kinds of work", sums, lambda cell: cell.kind, len(sums.kinds)),
-        _bars(
-            "operators",
-            f"The {MOST_OPERATORS} longest operators",
-            sums,
-            lambda cell: cell.op or cell.kind,
-            MOST_OPERATORS,
-        ),
+        _bars("operators", titled, sums, lambda cell: cell.op or cell.kind, MOST_OPERATORS),
     ]
 
 
 def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], most: int) -> Waterfall:
-    amounts = sums.by(name)
+    amounts = {label: one.self_ns for label, one in sums.by(name).items() if one.self_ns > 0}
     by_part = sums.by(lambda cell: (name(cell), cell.phase))
-    chosen = [label for label, one in amounts.items() if one.self_ns > 0][:most]
     whole = sums.mean.total or 1.0
-    lanes = [
-        Lane(
-            label,
-            0.0,
-            [
-                Stripe(part, by_part[label, part].self_ns / NS_PER_MS, None, colour_of(part))
-                for part in sums.parts
-                if (label, part) in by_part
-            ],
-            (f"{100 * amounts[label].self_ns / whole:.1f} % of the step",),
-        )
-        for label in chosen
-    ]
+    lanes = []
+    for label, self_ns in [*amounts.items()][:most]:
+        own = {part: by_part[label, part].self_ns for part in sums.parts if (label, part) in by_part}
+        stripes = [Stripe(part, ns / NS_PER_MS, None, colour_of(part)) for part, ns in own.items()]
+        lanes.append(Lane(label, 0.0, stripes, (f"{100 * self_ns / whole:.1f} % of the step",)))
     return _waterfall(f"{key}-{sums.phase}", f"{title}, {sums.phase}", "ms a step", lanes)
 
 
@@ -242,17 +228,11 @@ def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 def memory(found: ProfileReport) -> list[Block]:
     """A picture of what each module retains, and needs temporarily while it runs; inner ones below it."""
-    lanes = [
-        Lane(
-            one.label,
-            0.0,
-            [
-                Stripe("retained", max(0.0, one.retained_bytes) / MB, None, "blue"),
-                Stripe("transient", one.transient_bytes / MB, None, "orange"),
-            ],
-        )
-        for one in memory_of(found.profile)
-    ]
+    lanes = []
+    for one in memory_of(found.profile):
+        retained = Stripe("retained", max(0.0, one.retained_bytes) / MB, None, "blue")
+        transient = Stripe("transient", one.transient_bytes / MB, None, "orange")
+        lanes.append(Lane(one.label, 0.0, [retained, transient]))
     return [_waterfall("memory", "Memory of the forward pass by module", "MB", lanes)] if lanes else []
 
 
@@ -268,17 +248,11 @@ def communication(found: ProfileReport) -> list[Block]:
         if one.busbw_gb_per_s:
             name = f"{one.label} {one.operation}"
             speeds[name] = max(speeds.get(name, 0.0), one.busbw_gb_per_s)
-    lanes = [
-        Lane(
-            f"rank {rank}",
-            0.0,
-            [
-                Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
-                for name, part, colour in WAITS
-            ],
-        )
-        for rank, own in sorted(ranks.items())
-    ]
+    lanes = []
+    for rank, own in sorted(ranks.items()):
+        sums = ((name, sum(getattr(one, part) for one in own), colour) for name, part, colour in WAITS)
+        stripes = [Stripe(name, ns / steps / NS_PER_MS, None, colour) for name, ns, colour in sums]
+        lanes.append(Lane(f"rank {rank}", 0.0, stripes))
     made: list[Block] = [_waterfall("waits", "Collectives by rank", "ms a step", lanes)]
     if speeds:
         bars = [

@@ -58,7 +58,7 @@ def _together(findings: Sequence[Finding], whole_s: float) -> list[Finding]:
 @rule(
     limits={"wait": Limit(0.02, "share", "ours: of a step, that another rank waits for this one alone")},
     causes=["more work on that rank, or a slower or shared processor", "its input comes later"],
-    changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
+    changes=["look at this rank's rows before the collective: the network is not the cause"],
     explains=["host_bound"],
 )
 def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
@@ -89,9 +89,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 @rule(
     limits={"transfer": Limit(0.1, "share", "ours: of a step, without waiting and what compute hides")},
     causes=["links are slow for the bytes that are sent", "many small operations"],
-    changes=[
-        Change([], "overlap it with compute, or send less: fewer tensor-parallel ranks, larger batches")
-    ],
+    changes=["overlap it with compute, or send less: fewer tensor-parallel ranks, larger batches"],
 )
 def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Collectives take long even without the waiting."""
@@ -112,7 +110,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
 @rule(
     limits={"waits": Limit(0.1, "share", "ours: of a step, beyond what the schedule costs even stages")},
     causes=["a stage has more to do than the others: more layers, the embedding, the output layer"],
-    changes=[Change([], "give the busiest stage fewer layers (--decoder-last-pipeline-num-layers, -first-)")],
+    changes=["give the busiest stage fewer layers (--decoder-last-pipeline-num-layers, -first-)"],
 )
 def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Pipeline stages wait for each other longer than their schedule explains."""
@@ -138,7 +136,7 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
 @rule(
     limits={"host": Limit(0.2, "share", "ours: of a step, Python between operators and autograd's engine")},
     causes=["operators are so short that Python cannot keep up: small batches, decoding"],
-    changes=[Change([], "larger batches, torch.compile, or CUDA graphs: fewer, longer operators")],
+    changes=["larger batches, torch.compile, or CUDA graphs: fewer, longer operators"],
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Much of the step is spent in Python. Not on a rank that the others wait for: what it spends there
@@ -182,7 +180,7 @@ def recomputation(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 @rule(
     limits={"observer": Limit(1.1, "times", "ours: beyond it shares are those of another program")},
     causes=["very short operators", "a machine that others use, too: see clean against clean"],
-    changes=[Change([], "read shares, not times; larger batches make operators longer")],
+    changes=["read shares, not times; larger batches make operators longer"],
 )
 def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """Profiling changes what it measures by more than its own cost varies, and clean steps differ."""
@@ -203,7 +201,7 @@ def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 @rule(
     limits={"residual": Limit(0.02, "share", "ours: of a step that no row explains")},
     causes=["work outside of operators and modules, or events that were dropped"],
-    changes=[Change([], "see the residual of each rank: nothing of it is hidden in other rows")],
+    changes=["see the residual of each rank: nothing of it is hidden in other rows"],
 )
 def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """The rows do not account for the whole step."""
@@ -232,18 +230,17 @@ RULES: tuple[ProfileRule, ...] = (
 )
 
 
-def judge(report: ProfileReport) -> ProfileReport:
-    """The report with its findings, the costliest first."""
+def judge(report: ProfileReport) -> None:
+    """Gives the report its findings, the costliest first."""
     if not report.has_rows:
-        return report
+        return
     times = {phase: LayerTimes.of(report.profile, sums) for phase, sums in report.sums.items()}
     on_ranks = {phase: slow_on_ranks(report.profile, sums) for phase, sums in report.sums.items()}
     known = {phase: one for phase, one in times.items() if one is not None}
     case = ProfileCase(report, known, on_ranks)
     whole_s = 0.0 if report.whole is None else report.whole.total * report.whole.steps / NS_PER_S
-    return replace(
-        report, findings=_together(find(RULES, case), whole_s), unjudged=_unjudged(report, case.times)
-    )
+    report.findings = _together(find(RULES, case), whole_s)
+    report.unjudged = _unjudged(report, case.times)
 
 
 def _unjudged(report: ProfileReport, judged: Container[str]) -> list[str]:

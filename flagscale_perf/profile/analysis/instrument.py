@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.session import Session
-from flagscale_perf.profile.analysis import blocks, compare, report
+from flagscale_perf.profile.analysis import blocks, compare
 from flagscale_perf.profile.analysis.evidence import bounds_of
 from flagscale_perf.profile.analysis.extend import METRICS, load
 from flagscale_perf.profile.analysis.findings import judge
@@ -21,8 +19,10 @@ from flagscale_perf.store.tables import Tables, words_of
 
 def report_of(profile: Profile) -> ProfileReport:
     """The report of a profile, with findings and registered metrics."""
-    found = report.report_of(profile)
-    return judge(replace(found, metrics={name: make(found) for name, make in METRICS.items()}))
+    found = ProfileReport(profile)
+    found.metrics = {name: make(found) for name, make in METRICS.items()}
+    judge(found)
+    return found
 
 
 def read_report(session: Session) -> ProfileReport:

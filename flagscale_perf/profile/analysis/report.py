@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.analysis.blocks import REPORT_VERSION
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
-from flagscale_perf.profile.analysis.observer import Observer, observers_of
-from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
+from flagscale_perf.profile.analysis.observer import observers_of
+from flagscale_perf.profile.analysis.roofline import Roofs, operators_of, points_of, roofs_of
 from flagscale_perf.profile.analysis.source import Profile
 from flagscale_perf.profile.analysis.sums import Amount, Books, PhaseSums, sums_of
-from flagscale_perf.profile.analysis.waits import Communication, communication_of
+from flagscale_perf.profile.analysis.waits import Communication
 from flagscale_perf.spine.facts import words_of
 from flagscale_perf.spine.jsonl import finite
 
 BASE = "the mean profiled step of its kind, over all ranks"
 
 
-@dataclass(frozen=True)
 class ProfileReport:
     """The whole report of a profile.
 
@@ -37,16 +36,16 @@ class ProfileReport:
         unjudged: what could not be judged, and why.
     """
 
-    profile: Profile
-    sums: Mapping[str, PhaseSums]
-    observers: Mapping[str, Observer]
-    roofs: Roofs
-    points: Mapping[str, Sequence[Point]]
-    communication: Communication
-    verdicts: Sequence[Verdict] = ()
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
-    unjudged: list[str] = field(default_factory=list)
+    def __init__(self, profile: Profile) -> None:
+        """Without metrics and findings."""
+        self.profile, self.sums, self.observers = profile, sums_of(profile), observers_of(profile)
+        self.roofs = roofs = roofs_of(profile)
+        self.points = {phase: points_of(one, roofs) for phase, one in self.sums.items()}
+        self.communication = Communication(profile)
+        self.verdicts = verdicts_of(self.main, roofs, self.communication)
+        self.metrics: dict[str, Any] = {}
+        self.findings: list[Finding] = []
+        self.unjudged: list[str] = []
 
     @property
     def main(self) -> PhaseSums | None:
@@ -131,20 +130,6 @@ def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
         }
         for name, one in amounts.items()
     }
-
-
-def report_of(profile: Profile) -> ProfileReport:
-    """The report of a profile, without findings."""
-    sums, roofs = sums_of(profile), roofs_of(profile)
-    found = ProfileReport(
-        profile,
-        sums,
-        observers_of(profile),
-        roofs,
-        {phase: points_of(one, roofs) for phase, one in sums.items()},
-        communication_of(profile),
-    )
-    return replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
 
 
 GB = 1e9

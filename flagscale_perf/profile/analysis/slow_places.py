@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, rule
+from flagscale_perf.analysis.rules import Finding, rule
 from flagscale_perf.profile.analysis.case import ProfileCase, ProfileRule, takes
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.operators import COMMUNICATION, HOST
@@ -65,7 +65,7 @@ def more_python(sums: PhaseSums) -> dict[str, float]:
 @rule(
     limits={"python": Limit(0.1, "share", "ours: of a step, beyond what the median layer spends in Python")},
     causes=["the module sleeps, waits, or computes outside of operators"],
-    changes=[Change([], "read its forward for what is no operator: I/O, locks, loops, copies to the host")],
+    changes=["read its forward for what is no operator: I/O, locks, loops, copies to the host"],
 )
 def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """A module that is no layer spends much of the step in Python, and not by chance."""
@@ -94,9 +94,7 @@ def python_in_module(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         "the layer is another kind, its input is larger, or something else ran on the processor",
         "where it is Python (host): the layer sleeps, waits or computes outside of operators",
     ],
-    changes=[
-        Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
-    ],
+    changes=["compare its rows with another layer's: the operator that differs is in the heat map"],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """A layer takes much longer than the median layer of the same step, in operators or in Python, and not
@@ -139,9 +137,7 @@ def _is_of_a_rank(case: ProfileCase, sums: PhaseSums, layer: Slower) -> bool:
     causes=[
         "where it is Python (host): the module sleeps, waits or computes outside of operators on this rank"
     ],
-    changes=[
-        Change([], "read what this module does on this rank alone: I/O, locks, logging, copies to the host")
-    ],
+    changes=["read what this module does on this rank alone: I/O, locks, logging, copies to the host"],
     explains=["slow_layer"],
 )
 def slow_on_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:

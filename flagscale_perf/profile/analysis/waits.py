@@ -122,9 +122,8 @@ class Bubble(NamedTuple):
         return (self.bubble_ns + self.back_pressure_ns) / self.step_ns if self.step_ns else None
 
 
-@dataclass(frozen=True)
 class Communication:
-    """A job's communication.
+    """The communication of a profile's job.
 
     Attributes:
         operations: all that several ranks share.
@@ -135,32 +134,18 @@ class Communication:
         clocks: how many the ranks have: with more than one, waits are clock-free, and no rank is late.
     """
 
-    operations: Sequence[Operation]
-    exposed_ns: Mapping[str, int]
-    waits: Sequence[Waits]
-    lates: Sequence[Late]
-    bubbles: Sequence[Bubble]
-    unsplit: int
-    clocks: int
-
-
-def communication_of(profile: Profile) -> Communication:
-    """The communication of a profile."""
-    ranks = RankCollectives.of(profile)
-    # a group of one rank has no other to send to, or to wait for
-    everything = operations_of(ranks)
-    operations = [operation for operation in everything if operation.size != 1]
-    stages = {rank.rank: rank.place.get("pipeline") for rank in ranks}
-    steps = {rank.rank: [int(total) for total in rank.profiled["total_ns"]] for rank in profile.ranks}
-    return Communication(
-        operations=operations,
-        exposed_ns=_exposed(everything),
-        waits=waits_of(operations),
-        lates=lates_of(operations, stages),
-        bubbles=bubbles_of(operations, ranks, steps),
-        unsplit=sum(operation.transfer_ns is None for operation in operations),
-        clocks=len({rank.clock for rank in ranks}),
-    )
+    def __init__(self, profile: Profile) -> None:
+        ranks = RankCollectives.of(profile)
+        # a group of one rank has no other to send to, or to wait for
+        everything = operations_of(ranks)
+        self.operations = operations = [operation for operation in everything if operation.size != 1]
+        stages = {rank.rank: rank.place.get("pipeline") for rank in ranks}
+        steps = {rank.rank: [int(total) for total in rank.profiled["total_ns"]] for rank in profile.ranks}
+        self.exposed_ns = _exposed(everything)
+        self.waits, self.lates = waits_of(operations), lates_of(operations, stages)
+        self.bubbles = bubbles_of(operations, ranks, steps)
+        self.unsplit = sum(operation.transfer_ns is None for operation in operations)
+        self.clocks = len({rank.clock for rank in ranks})
 
 
 def _exposed(operations: Iterable[Operation]) -> Mapping[str, int]:

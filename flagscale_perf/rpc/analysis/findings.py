@@ -5,11 +5,12 @@ session's own calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import combinations
 from math import isclose
 
-from flagscale_perf.analysis.rules import Change, Evidence, Finding, Rule, find, rule, unless
+from flagscale_perf.analysis.rules import Evidence, Finding, Rule, find, rule, unless
 from flagscale_perf.rpc.analysis.case import PLACE, CallsCase
 from flagscale_perf.rpc.analysis.costs import Costs, Interval
 from flagscale_perf.rpc.analysis.report import CallsReport
@@ -74,17 +75,13 @@ def _share_of(case: CallsCase, stage: str) -> str:
     causes=["arrays are copied into a message, byte by byte: msgpack, tobytes"],
     changes=[
         unless(
-            Change([], "put arrays into shared memory; the message holds where they are"),
-            lambda case: case.is_shared,
+            "put arrays into shared memory; the message holds where they are", lambda case: case.is_shared
         ),
         unless(
-            Change([], "send arrays as frames of their own, not inside a message"),
+            "send arrays as frames of their own, not inside a message",
             lambda case: case.report.facts.payload in ("shared", "frames"),
         ),
-        unless(
-            Change([], "bfloat16 for float32 halves the bytes"),
-            lambda case: not case.costs.may_be_wide,
-        ),
+        unless("bfloat16 for float32 halves the bytes", lambda case: not case.costs.may_be_wide),
     ],
 )
 def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -109,15 +106,9 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
         "the server, where Recv holds its time, too",
     ],
     changes=[
-        unless(
-            Change([], "where both processes are on one machine: IPC, not TCP"),
-            lambda case: case.is_local,
-        ),
-        unless(
-            Change([], "large arrays cost least in shared memory"),
-            lambda case: case.is_shared,
-        ),
-        Change([], "fewer threads where both sides compute on the same CPUs; see what else runs"),
+        unless("where both processes are on one machine: IPC, not TCP", lambda case: case.is_local),
+        unless("large arrays cost least in shared memory", lambda case: case.is_shared),
+        "fewer threads where both sides compute on the same CPUs; see what else runs",
     ],
 )
 def transport(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -176,7 +167,7 @@ def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
         "the server's own work, or a wait in it: a lock, a disk, another service, sleep",
         "the network: a method that returns at once is as slow then; if it is not, it is the server",
     ],
-    changes=[Change([], "time the method in the server: what it takes there is no transport")],
+    changes=["time the method in the server: what it takes there is no transport"],
 )
 def server(this: CallsRule, case: CallsCase) -> Finding | None:
     """More than 30 % of the calls' time is waited for replies that calls of as many bytes have sooner."""
@@ -216,10 +207,10 @@ def server(this: CallsRule, case: CallsCase) -> Finding | None:
     causes=["numbers are made of text (JSON), or objects one by one (msgpack, pickle), on one CPU"],
     changes=[
         unless(
-            Change([], "send arrays as bytes and read them in place: numpy.frombuffer, torch.frombuffer"),
+            "send arrays as bytes and read them in place: numpy.frombuffer, torch.frombuffer",
             lambda case: case.is_shared or case.report.facts.payload == "frames",
         ),
-        Change([], "ask for less, or parse while the next call is under way"),
+        "ask for less, or parse while the next call is under way",
     ],
 )
 def deserialization(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -243,8 +234,8 @@ def deserialization(this: CallsRule, case: CallsCase) -> Finding | None:
     limits={"calls": Limit(50, "", _REQUIREMENT)},
     causes=["a call for each small operation"],
     changes=[
-        Change([], "batch several operations into one call"),
-        Change([], "keep what is computed repeatedly"),
+        "batch several operations into one call",
+        "keep what is computed repeatedly",
     ],
 )
 def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -280,7 +271,7 @@ def _empty_call(case: CallsCase) -> str:
         "half_precision": WORTH,
     },
     causes=["float32 on the way"],
-    changes=[Change([], "send half precision: half the bytes")],
+    changes=["send half precision: half the bytes"],
 )
 def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
     """Large arrays that are not in half precision yet."""
@@ -302,7 +293,7 @@ def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
 @rule(
     limits={"shared_memory": WORTH},
     causes=["arrays go through a socket, copied on both sides"],
-    changes=[Change([], "one copy into memory that both processes have")],
+    changes=["one copy into memory that both processes have"],
 )
 def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
     """Arrays go through a socket although both processes are on one machine."""
@@ -349,7 +340,9 @@ def judge(
     found = find(rules, case)
     if case.part < 1:
         costs.unknown.append(_meanwhile(case))
-    return replace(report, findings=_overlapping(found, apart), unjudged=costs.unknown)
+    judged = copy(report)
+    judged.findings, judged.unjudged = _overlapping(found, apart), costs.unknown
+    return judged
 
 
 def _meanwhile(case: CallsCase) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,17 +10,47 @@ from flagscale_perf.analysis.extremes import Extremes
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.rpc.analysis.columns import Columns, added, call_at, calls_in, largest, least
-from flagscale_perf.rpc.analysis.layers import FIRST, Layer, find_layer
+from flagscale_perf.rpc.analysis.layers import FIRST, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
 from flagscale_perf.rpc.analysis.sums import Sample, Tops, add_batch
-from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 from flagscale_perf.store.run_file import Reading
 
 
-@dataclass(frozen=True)
+class Fold:
+    """Sums up a session's calls, batch by batch, in bounded memory."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what came before: another session of the same log begins."""
+        self.totals = CallTotals()
+        self.slowest, self.largest = Tops(), Tops()
+        self.course, self.sample = Extremes[CallRecord](), Sample()
+        self.first: list[CallRecord] = []
+        self.lowest = self.highest = 0
+        self.start_ns: int | None = None
+        self.end_ns = 0
+
+    def add(self, columns: Columns) -> None:
+        """Adds a batch that follows the earlier ones."""
+        add_batch(self.totals, columns)
+        self.slowest.add(columns, columns["total_ns"])
+        self.largest.add(columns, added(columns["sent_bytes"], columns["received_bytes"]))
+        self.course.add(columns["total_ns"], partial(call_at, columns))
+        self.sample.add(columns)
+        numbers = columns["number"]
+        self.first += calls_in(columns, 0, FIRST - len(self.first))
+        self.lowest = min(self.lowest or numbers[0], least(numbers))
+        self.highest = max(self.highest, largest(numbers))
+        starts = columns["start_ns"]
+        self.start_ns = least(starts) if self.start_ns is None else min(self.start_ns, least(starts))
+        self.end_ns = max(self.end_ns, largest(added(starts, columns["total_ns"])))
+
+
 class CallsReport:
     """The whole report of a session.
 
@@ -39,19 +68,19 @@ class CallsReport:
         findings: what holds the calls back.
     """
 
-    source: Source
-    facts: RpcFacts
-    totals: CallTotals
-    slowest: list[CallRecord]
-    largest: list[CallRecord]
-    course: list[CallRecord]
-    sample: list[CallRecord]
-    first: list[CallRecord]
-    layer: Layer | None
-    missing: int | None
-    wall_ns: int | None
-    findings: list[Finding]
-    unjudged: list[str]
+    def __init__(self, source: Source, fold: Fold) -> None:
+        """Without findings; `fold`: of all that the source has read."""
+        self.source, self.facts, self.totals = source, source.facts(), fold.totals
+        self.slowest, self.largest = fold.slowest.calls(), fold.largest.calls()
+        self.course, self.sample, self.first = fold.course.rows(), fold.sample.calls, fold.first
+        self.layer = find_layer(fold.first, source.starts_known)
+        calls = self.overall.calls
+        gap = fold.highest - fold.lowest + 1 - calls if calls else 0
+        self.missing = None if source.selected() else max(0, gap)
+        took_ns = fold.end_ns - (fold.start_ns or 0)
+        self.wall_ns = took_ns if source.starts_known and calls else None
+        self.findings: list[Finding] = []
+        self.unjudged: list[str] = []
 
     @property
     def overall(self) -> Totals:
@@ -110,58 +139,10 @@ def _sums(totals: Totals) -> dict[str, Any]:
     return totals.as_dict({"stages": stages})
 
 
-class Fold:
-    """Sums up a session's calls, batch by batch, in bounded memory."""
-
-    def __init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Forgets what came before: another session of the same log begins."""
-        self.totals = CallTotals()
-        self.slowest, self.largest = Tops(), Tops()
-        self.course, self.sample = Extremes[CallRecord](), Sample()
-        self.first: list[CallRecord] = []
-        self.lowest = self.highest = 0
-        self.start_ns: int | None = None
-        self.end_ns = 0
-
-    def add(self, columns: Columns) -> None:
-        """Adds a batch that follows the earlier ones."""
-        add_batch(self.totals, columns)
-        self.slowest.add(columns, columns["total_ns"])
-        self.largest.add(columns, added(columns["sent_bytes"], columns["received_bytes"]))
-        self.course.add(columns["total_ns"], partial(call_at, columns))
-        self.sample.add(columns)
-        numbers = columns["number"]
-        self.first += calls_in(columns, 0, FIRST - len(self.first))
-        self.lowest = min(self.lowest or numbers[0], least(numbers))
-        self.highest = max(self.highest, largest(numbers))
-        starts = columns["start_ns"]
-        self.start_ns = least(starts) if self.start_ns is None else min(self.start_ns, least(starts))
-        self.end_ns = max(self.end_ns, largest(added(starts, columns["total_ns"])))
-
-
 def read_calls(session: Session) -> CallsReport:
     """The report of a session or a log, without findings. Raises PerfError if it cannot be read."""
     source = open_source(session)
     fold = Fold()
     for columns in source.read(fold.begin, [fold]):
         fold.add(columns)
-    overall = fold.totals.overall
-    gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
-    return CallsReport(
-        source=source,
-        facts=source.facts(),
-        totals=fold.totals,
-        slowest=fold.slowest.calls(),
-        largest=fold.largest.calls(),
-        course=fold.course.rows(),
-        sample=fold.sample.calls,
-        first=fold.first,
-        layer=find_layer(fold.first, source.starts_known),
-        missing=None if source.selected() else max(0, gap),
-        wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,
-        findings=[],
-        unjudged=[],
-    )
+    return CallsReport(source, fold)

@@ -19,21 +19,19 @@ MIN_OPERATIONS = 30  # ours: of fewer nothing is said
 ON_POLICY = 0.5  # ours: steps; below it most samples are of the step that trains on them
 WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
 _UNITS = Change(["num_data_storage_units"], "more storage units, on machines with room: parts go in parallel")
-_BACKEND = Change(
-    [], "another backend where bytes are the bound: MooncakeStore over RDMA, Yuanrong (ds_max_workers)"
-)
+_BACKEND = "another backend where bytes are the bound: MooncakeStore over RDMA, Yuanrong (ds_max_workers)"
 _THREADS = Change(["TQ_CLIENT_ZMQ_IO_THREADS"], "raise it where large batches go through TCP")
-_CHANGES: dict[str, tuple[Change, ...]] = {
+_CHANGES: dict[str, tuple[Change | str, ...]] = {
     FIXED: (
-        Change([], "put and get twice as many rows at once: half as many operations"),
+        "put and get twice as many rows at once: half as many operations",
         Change(["TQ_NUM_THREADS"], "set it to the CPUs there are: more threads only wait for each other"),
     ),
     CELLS: (
         Change(["select_fields"], "get only the fields that are used: half as many halve this part"),
-        Change([], "pack small fields into one: it is fields x rows that costs here, not their bytes"),
+        "pack small fields into one: it is fields x rows that costs here, not their bytes",
     ),
     BYTES: (
-        Change([], "halve the bytes: half precision, no padding, no fields that are never got"),
+        "halve the bytes: half precision, no padding, no fields that are never got",
         *(_THREADS, _UNITS, _BACKEND),
     ),
 }
@@ -136,7 +134,7 @@ class Gain:
     words: str
     part_ns: float
     saved_ns: float
-    changes: tuple[Change, ...]
+    changes: tuple[Change | str, ...]
 
 
 def best_gain(kind: Kind, one: JudgedOperations, model: Model) -> Gain | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, consequence, find, names_no_cause, rule
+from flagscale_perf.analysis.rules import Change, Finding, change_of, consequence, find, names_no_cause, rule
 from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.limits import Limit
@@ -45,9 +45,7 @@ def _within(spread: Spread) -> str:
         "next": Limit(1.5, "times", "ours: as long as the function that works longest after it"),
     },
     causes=["its own work is slow: the queue only waits for it"],
-    changes=[
-        Change([], "give this function more processes, or look into its own work: the queue is not the cause")
-    ],
+    changes=["give this function more processes, or look into its own work: the queue is not the cause"],
     explains={"starvation"},
 )
 def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
@@ -80,7 +78,7 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT), "worth": WORTH},
     causes=["small batches: each operation has its fixed cost", "many fields and rows: each cell is decoded"],
     changes=[
-        Change([], "see below what an operation costs here: more rows a call, or fewer fields and rows"),
+        "see below what an operation costs here: more rows a call, or fewer fields and rows",
         Change(["num_data_storage_units"], "more storage units where bytes are the bound"),
     ],
 )
@@ -126,7 +124,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
             this.broke("saved by that, of all processes' time", gain.saved_ns / case.whole_ns, "worth"),
         ]
         title = f"Most of {ONE_OF[kind]} goes into its {gain.bound}: {gain.words}"
-        finding = replace(this.finding(title, evidence, GAIN), changes=list(gain.changes))
+        finding = replace(this.finding(title, evidence, GAIN), changes=[*map(change_of, gain.changes)])
         causes = case.holding({(unit, kind): held.total for unit, held in one.held.items()}, gain.part_ns)
         found.append(consequence(case.takes(finding, gain.saved_ns, case.busiest_with(kind)), causes))
     return found
@@ -140,7 +138,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
     },
     causes=["its machine is busy, its network slow, or its part of the samples larger"],
     changes=[
-        Change([], "look at this unit's machine and at TransferQueue's own storage metrics for it"),
+        "look at this unit's machine and at TransferQueue's own storage metrics for it",
         Change(["num_data_storage_units"], "more units make each one's part smaller"),
     ],
     explains={"queue_overhead", "bound"},
@@ -183,7 +181,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
         "variation": Limit(0.5, "share", "ours: standard deviation over the mean"),
     },
     causes=["network or storage is not steady", "CPUs that others use, too"],
-    changes=[Change([], "see in the waterfall which stage has the long p95, and what else runs then")],
+    changes=["see in the waterfall which stage has the long p95, and what else runs then"],
 )
 def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     """The time of operations of one shape varies a lot."""
@@ -211,9 +209,9 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     limits={"slow": Limit(0.5, "share", "ours: of the operations; the requirement says: for long")},
     causes=["network bandwidth", "a storage backend that is slow", "copies while messages are made"],
     changes=[
-        Change([], "check what the network and the storage's machine can do"),
+        "check what the network and the storage's machine can do",
         Change(["TQ_CLIENT_ZMQ_IO_THREADS"], "raise it where large batches go through TCP"),
-        Change([], "another backend: MooncakeStore over RDMA, Yuanrong (ds_max_workers)"),
+        "another backend: MooncakeStore over RDMA, Yuanrong (ds_max_workers)",
     ],
 )
 def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
@@ -239,7 +237,7 @@ def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
 @rule(
     limits={"failed": Limit(0, "", "ours: a sound job has none")},
     causes=["see the errors' names, and the log of the process"],
-    changes=[Change([], "every call and operation that failed is kept whatever the sampling: look at those")],
+    changes=["every call and operation that failed is kept whatever the sampling: look at those"],
 )
 def errors(this: TraceRule, case: TraceCase) -> Finding | None:
     """Calls or operations failed."""
@@ -259,7 +257,7 @@ def errors(this: TraceRule, case: TraceCase) -> Finding | None:
 @rule(
     limits={"missing": Limit(0, "", "ours: one is enough to make a sum too low")},
     causes=[],
-    changes=[Change([], "see the remarks above: where the complete files are, and what to set")],
+    changes=["see the remarks above: where the complete files are, and what to set"],
 )
 def missing(this: TraceRule, case: TraceCase) -> Finding | None:
     """Lines or records are missing, so that counts and sums are too low."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, consequence, rule
+from flagscale_perf.analysis.rules import Finding, consequence, rule
 from flagscale_perf.spine.chance import CHANCE, binomial_tail
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.limits import Limit
@@ -22,11 +22,9 @@ _MIN_ANSWERED = 10  # ours: of a consumer with fewer nothing is said
         "it asks for more samples at once than are made in time",
     ],
     changes=[
-        Change(
-            [], "give the functions that make its samples more processes; see which of them works longest"
-        ),
-        Change([], "where samples may be older: let producers be further ahead"),
-        Change([], "fewer samples at once, so that it begins with what is there"),
+        "give the functions that make its samples more processes; see which of them works longest",
+        "where samples may be older: let producers be further ahead",
+        "fewer samples at once, so that it begins with what is there",
     ],
 )
 def starvation(this: TraceRule, case: TraceCase) -> list[Finding]:
@@ -65,7 +63,7 @@ def starvation(this: TraceRule, case: TraceCase) -> list[Finding]:
         "producers are ahead of the last consumer: samples wait in the queue",
         "a slow function in between",
     ],
-    changes=[Change([], "let producers wait: fewer samples in flight, or a limit on how old they may be")],
+    changes=["let producers wait: fewer samples in flight, or a limit on how old they may be"],
 )
 def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
     """The last consumer works on samples from many steps ago."""
@@ -101,7 +99,7 @@ def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
         "worth": WORTH,
     },
     causes=["its samples take longer, or it has more of them"],
-    changes=[Change([], "look at this process: machine, length of its samples; spread them more evenly")],
+    changes=["look at this process: machine, length of its samples; spread them more evenly"],
 )
 def slow_producer(this: TraceRule, case: TraceCase) -> Finding | None:
     """Batches wait for the samples of one particular process."""

@@ -190,15 +190,9 @@ class Transfers:
     def add_call(self, call: CallRecord, process: str, function: str) -> None:
         """Adds the next call."""
         if len(self.works) < MAX_KEPT:
+            span = call.start_ns, call.start_ns + call.total_ns
             self.works[process, call.number] = Work(
-                process,
-                function,
-                call.start_ns,
-                call.start_ns + call.total_ns,
-                call.get_ns,
-                call.compute_ns,
-                call.put_ns,
-                call.rows,
+                process, function, *span, call.get_ns, call.compute_ns, call.put_ns, call.rows
             )
 
     def add_clear(self, one: ClearRecord, partition: str) -> None:

@@ -9,7 +9,7 @@ from tests.profiled_events import Event, events_of, module, node, step
 def attributed(events: list[Event]) -> list[tuple[str, str, str]]:
     """Name, module and part of each."""
     columns = events_of(events)
-    places = Attribution.of(columns)
+    places = Attribution(columns)
     return [
         (columns.names[name], places.paths[path], Part(part).label)
         for name, path, part in zip(columns.name, places.module, places.part, strict=True)
@@ -81,17 +81,17 @@ def test_a_module_within_a_node_is_computed_again() -> None:
 
 
 def test_a_node_whose_operator_nobody_saw_has_no_module() -> None:
-    places = Attribution.of(events_of([step(100), node("MmBackward0", 10, 20, 99)]))
+    places = Attribution(events_of([step(100), node("MmBackward0", 10, 20, 99)]))
     assert places.module.tolist() == [0, 0]
 
 
 def test_a_range_of_a_hosts_own_is_no_operator() -> None:
     events = events_of([step(10), Event("preprocess", 1, 5, scope=7), Event("aten::add", 2, 3)])
-    assert Attribution.of(events).is_user.tolist() == [False, True, False]
+    assert Attribution(events).is_user.tolist() == [False, True, False]
 
 
 def test_an_operator_that_makes_several_nodes_has_the_number_of_the_first() -> None:
-    places = Attribution.of(
+    places = Attribution(
         events_of(
             [
                 step(100),

@@ -39,7 +39,7 @@ ONE_RANK = [
 def times(events: Events) -> dict[tuple[str, str, str], int]:
     """Microseconds of each (module, sort, operator)."""
     found: dict[tuple[str, str, str], int] = defaultdict(int)
-    places = Attribution.of(events)
+    places = Attribution(events)
     for key, row in rows_of(events, places, Pieces.of(events, places)).rows.items():
         found[key.module, Sort(key.sort).name.lower(), key.op] += row.self_ns // 1000
     return {key: value for key, value in found.items() if value}

@@ -31,7 +31,7 @@ def costs(run: Any, model: Any = None) -> dict[Key, Cost]:
     session.stop()
     ranges.detach()
     events = session.events(100_000)
-    return costs_of(events, Attribution.of(events))
+    return costs_of(events, Attribution(events))
 
 
 def test_a_product_reads_two_matrices_and_writes_one() -> None:

@@ -105,7 +105,7 @@ def test_kernels_of_a_gpu_are_its_operators_and_layers_and_overlap_is_of_streams
     assert events.kernels is not None
     assert events.kernels.stream.tolist() == [COMPUTE, NCCL, COMPUTE]
     assert "cudaLaunchKernel" not in events.names
-    places = Attribution.of(events)
+    places = Attribution(events)
     collectives = collectives_of(events, places.nesting)
     pieces = Pieces.of(events, places, collectives)
     found = rows_of(events, places, pieces)

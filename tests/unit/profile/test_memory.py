@@ -41,7 +41,7 @@ def test_a_module_that_keeps_one_of_two_and_a_backward_that_frees_it() -> None:
     events = replace(events, allocations=changes)
     kept = Memory(2, 70, 40, transient_bytes=30, largest_bytes=40, peak_bytes=170)
     freed = Memory(0, 0, -100, 0, 0, 90)
-    assert memory_of(events, Attribution.of(events)) == {
+    assert memory_of(events, Attribution(events)) == {
         MemoryKey("forward", "m", ""): kept,
         MemoryKey("forward", "m", "aten::linear"): kept,
         MemoryKey("backward", "m", "LinearBackward0"): freed,
@@ -61,7 +61,7 @@ def test_two_layers_keep_what_the_backward_needs() -> None:
     ranges.detach()
     assert result.shape == (10, 4)
     events = session.events(1000)
-    found = memory_of(events, Attribution.of(events))
+    found = memory_of(events, Attribution(events))
     first, second = 10 * 16 * 4, 10 * 4 * 4
     assert found[MemoryKey("forward", "0", "")] == Memory(1, first, first, 0, first, first)
     assert found[MemoryKey("forward", "1", "")] == Memory(1, second, second, 0, second, first + second)
@@ -90,7 +90,7 @@ def test_a_modules_backward_lasts_over_the_nodes_of_modules_in_it() -> None:
         thread=np.ones(4, np.int64),
     )
     events = replace(events, allocations=changes)
-    found = memory_of(events, Attribution.of(events))
+    found = memory_of(events, Attribution(events))
     wholes = {key.module: each for key, each in found.items() if key.phase == "backward" and not key.op}
     assert wholes == {
         "top": Memory(2, 90, 20, transient_bytes=50, largest_bytes=50, peak_bytes=70),
@@ -111,7 +111,7 @@ def test_torchs_own_tracker_finds_the_same_for_each_module_forward_and_backward(
     ranges.detach()
     session.stop()
     events = session.events(1 << 40)
-    found = memory_of(events, Attribution.of(events))
+    found = memory_of(events, Attribution(events))
     tracker = MemTracker()
     tracker.track_external(ready.model, ready.ids)
     before = total(tracker.get_tracker_snapshot())

@@ -19,7 +19,7 @@ from tests.profiled_events import Event, events_of, module, node, step
 def cut(events: list[Event]) -> dict[tuple[str, str], int]:
     """Microseconds by sort and the name of what they were spent on."""
     columns = events_of(events)
-    places = Attribution.of(columns)
+    places = Attribution(columns)
     pieces = Pieces.of(columns, places, collectives_of(columns, places.nesting))
     sums: dict[tuple[str, str], int] = {}
     for op, sort, ns in zip(pieces.op, pieces.sort, pieces.duration_ns, strict=True):
@@ -157,7 +157,7 @@ def test_the_backward_on_a_thread_of_its_own_is_not_counted_as_waiting_too() -> 
 def test_without_a_range_of_the_step_there_are_no_pieces() -> None:
     columns = events_of([Event("aten::mm", 0, 10)])
     with pytest.raises(ValueError, match="no range"):
-        Pieces.of(columns, Attribution.of(columns))
+        Pieces.of(columns, Attribution(columns))
 
 
 STEP_OF_1000 = E(STEP, 0, 1000, scope=7)
@@ -170,14 +170,14 @@ def found(made: list[E], *spans: tuple[int, int]) -> list[int | None]:
     runs = [executed("gloo:all_reduce", *span) for span in spans]
     events = columns_of(sorted([STEP_OF_1000, *made, *runs], key=lambda each: each.start_ns))
     collectives = exposed_of(events)
-    places = Attribution.of(events)
+    places = Attribution(events)
     rows = rows_of(events, places, Pieces.of(events, places, collectives))
     assert rows.parts_ns["communication"] == sum(each.exposed_ns or 0 for each in collectives)
     return [each.exposed_ns for each in collectives]
 
 
 def exposed_of(events: Events) -> list[Collective]:
-    places = Attribution.of(events)
+    places = Attribution(events)
     collectives = collectives_of(events, places.nesting)
     return exposed(collectives, events, places, Pieces.of(events, places, collectives))
 
@@ -252,6 +252,6 @@ def test_what_the_host_executes_beside_a_device_is_exposed_there() -> None:
 def test_a_kernel_that_nobody_runs_says_nothing() -> None:
     """Without a device, what is executed by nothing on the host is not known."""
     events = columns_of([STEP_OF_1000])
-    places, lost = Attribution.of(events), Collective(-1, "ncclDevKernel_AllGather", "", 0, 10)
+    places, lost = Attribution(events), Collective(-1, "ncclDevKernel_AllGather", "", 0, 10)
     [each] = exposed([lost], events, places, Pieces.of(events, places))
     assert each.exposed_ns is None

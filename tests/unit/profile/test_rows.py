@@ -13,7 +13,7 @@ from tests.profiled_events import Event, events_of, module, node, step
 
 
 def made(events: Events) -> StepRows:
-    places = Attribution.of(events)
+    places = Attribution(events)
     return rows_of(events, places, Pieces.of(events, places))
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,19 @@ def test_nothing_is_said_of_nothing(nothing: Profile) -> None:
     assert report_of(nothing).findings == []
 
 
+def _changed(one: Any, **fields: Any) -> Any:
+    changed = copy(one)
+    vars(changed).update(fields)
+    return changed
+
+
+def _judged(found: ProfileReport, **fields: Any) -> ProfileReport:
+    """As it is with these fields."""
+    changed: ProfileReport = _changed(found, **fields)
+    judge(changed)
+    return changed
+
+
 def _late(found: ProfileReport, *alone_ms: int) -> ProfileReport:
     """With as many steps, in each of which rank 0 waits so long for rank 1; below 0, rank 1 for rank 0."""
     lates = [
@@ -53,7 +68,7 @@ def _late(found: ProfileReport, *alone_ms: int) -> ProfileReport:
         for late, sign in zip(found.communication.lates, (1, -1), strict=True)
     ]
     assert [late.rank for late in lates] == [1, 0]
-    return judge(replace(found, communication=replace(found.communication, lates=lates)))
+    return _judged(found, communication=_changed(found.communication, lates=lates))
 
 
 def test_the_rank_that_others_wait_for(found: ProfileReport) -> None:
@@ -139,7 +154,7 @@ def test_what_costlier_findings_leave_is_all_that_another_can_cost(found: Profil
     slow = [
         replace(one, exposed_ns=(one.exposed_wait_ns or 0) + 200 * MS) for one in found.communication.waits
     ]
-    slowed = replace(found, communication=replace(found.communication, waits=slow))
+    slowed = _changed(found, communication=_changed(found.communication, waits=slow))
     first, second = _late(slowed, *(3,) * 6).findings
     assert (first.name, first.cost_share) == ("transfers", pytest.approx(100 / 101))
     assert (second.name, second.cost_share, second.overlaps) == (
@@ -408,7 +423,7 @@ def test_transfers_that_are_no_waiting(found: ProfileReport) -> None:
             )
             for one in found.communication.waits
         ]
-        judged = judge(replace(found, communication=replace(found.communication, waits=slow)))
+        judged = _judged(found, communication=_changed(found.communication, waits=slow))
         return [one.name for one in judged.findings]
 
     assert names(1) == ["transfers"]
@@ -424,7 +439,7 @@ def test_books_that_do_not_close(tmp_path: Path) -> None:
 def test_a_profiler_that_changes_what_it_measures(found: ProfileReport) -> None:
     def with_ratio(*ratios: float, clean: float = 1.0) -> list[str]:
         observer = Observer(ratios, [clean], None, None)
-        judged = judge(replace(found, observers={"train": observer}))
+        judged = _judged(found, observers={"train": observer})
         return [one.title for one in judged.findings if one.name == "costly_observer"]
 
     assert with_ratio(1.5) == ["Profiling makes a train step x1.50"]

@@ -10,9 +10,9 @@ from flagscale_perf.profile.analysis.communication import operations_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.waits import (
     Bubble,
+    Communication,
     Waits,
     bubbles_of,
-    communication_of,
     lates_of,
     waits_of,
 )
@@ -152,7 +152,7 @@ def test_the_bubble_of_two_stages() -> None:
 
 def test_a_profile_is_split_as_its_ranks_were_made(profile: Profile) -> None:
     """Rank 1 comes 3 ms late in each of the two steps' first collective (tests/profile_runs.py)."""
-    found = communication_of(profile)
+    found = Communication(profile)
     assert (found.clocks, found.unsplit) == (1, 0)
     assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 6_000_000), (1, 0)]
     assert (found.lates[0].rank, found.lates[0].late_ns) == (1, 6_000_000)
@@ -168,12 +168,12 @@ def test_a_group_of_one_rank_waits_for_nobody_and_stages_of_a_pipeline_are_late_
         made.step(process, 0, 100, 60, 6, 7, 3, 20, 4)
         made.collective(process, 10, 1, group=f"TENSOR_X {rank}", group_size=1, sequence=1, step=2)
         made.collective(process, 40 + 5 * rank, 12 - 5 * rank, group="MODEL_X 0-1", sequence=1, step=2)
-    found = communication_of(read_profile(open_session(made.write(tmp_path))))
+    found = Communication(read_profile(open_session(made.write(tmp_path))))
     assert [operation.group for operation in found.operations] == ["MODEL_X 0-1"]
     assert (found.unsplit, found.lates) == (0, [])
     assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 5_000_000), (1, 0)]
 
 
 def test_a_job_without_collectives(nothing: Profile) -> None:
-    found = communication_of(nothing)
+    found = Communication(nothing)
     assert (found.operations, found.waits, found.lates, found.bubbles, found.unsplit) == ([], [], [], [], 0)
