@@ -14,7 +14,7 @@ from typing import Any
 
 from flagscale_perf.hosts.flagscale_runner import train_runner
 from flagscale_perf.launcher.sweep import OneJob, perform_all
-from flagscale_perf.report import language
+from flagscale_perf.spine import language
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 

@@ -40,8 +40,8 @@ setup(
     package_data={
         "flagscale_perf": ["py.typed"],
         "flagscale_perf.flops": ["host_options.toml"],
-        "flagscale_perf.spine": ["_hot.c", "_hot.pyi"],
-        "flagscale_perf.report": ["page.css", "page.html", "page.js", "zh.json"],
+        "flagscale_perf.spine": ["_hot.c", "_hot.pyi", "zh.json"],
+        "flagscale_perf.report": ["page.css", "page.html", "page.js"],
     },
     # Each is imported only where it is needed; flagscale_perf/spine/packages.py says what for.
     # Without them (pip install --no-deps) the monitor still records; reading a run file needs msgspec.

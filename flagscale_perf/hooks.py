@@ -24,6 +24,7 @@ from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import PHASES_NS, Budget, StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
+from flagscale_perf.spine.language import learn, live
 from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
@@ -160,11 +161,12 @@ class TrainingHooks:
         if not self._has_trained:  # a later training of the same process does not begin with it
             self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
         self._has_others = place is not None and place.world_size > 1
+        learn()
         self._say = loop.say
         identity = identity_of(loop, device) if self._has_others else None
         self._logger = logger = PerfLogger.start(config, facts, loop.say, identity)
         for reason in facts.missing:
-            loop.say(f"flagscale_perf: not available: {reason}")
+            loop.say(live(f"flagscale_perf: not available: {reason}"))
         if facts.resume_iteration:
             text = f"resumed after iteration {facts.resume_iteration}"
             logger.event("resume", facts.resume_iteration, text)
@@ -331,7 +333,7 @@ class TrainingHooks:
     @_guarded
     def _farewell(self, logger: PerfLogger, reason: str) -> None:
         if summary := logger.close(reason):
-            self._say(f"flagscale_perf: summary in {summary}")
+            self._say(live(f"flagscale_perf: summary in {summary}"))
 
     def _shed(self) -> None:
         overrun, budget, part = self._monitor.overrun, self._monitor.budget, self._monitor.shed()
@@ -351,7 +353,7 @@ class TrainingHooks:
         if text not in self._noted and self._logger is not None:
             self._noted.add(text)
             self._logger.event(name, self._monitor.iteration, text)
-            self._say(f"flagscale_perf: {text}")
+            self._say(live(f"flagscale_perf: {text}"))
 
     def _failed(self, event: str, error: Exception) -> None:
         """Switches the monitor off and reports it once. Raises what is the host's own."""
@@ -371,7 +373,8 @@ class TrainingHooks:
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
         with contextlib.suppress(Exception):
-            said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
+            line = live(f"flagscale_perf: {line} (training goes on without it)")
+            said = [line, *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
 
 

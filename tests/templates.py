@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from flagscale_perf.report.language import CHINESE, table
+from flagscale_perf.spine.language import CHINESE, table
 from tests.conftest import REPO
 
 # Each makes something that is read: where it gets a word, that is a head, a label or a title.
@@ -21,6 +21,8 @@ _LOOKING = frozenset(  # functions whose arguments nobody reads
     + ("get", "getattr", "replace", "strftime", "argument", "offers", "phase_share", "part", "number")
 )
 _WORD = re.compile(r"[A-Za-z][A-Za-z-]*[a-z]")
+_HOLE = re.compile(r"\{\w*\}")  # of str.format
+_WHO = re.compile(r"flagscale_perf[\w {}]*: ")  # before a sentence on stderr, see `spine.language.live`
 _NO_PROSE = re.compile(r"[\w.{}\[\]/*%:=<>#-]*|\s*")  # a key, a path, a flag, a format
 
 
@@ -46,6 +48,15 @@ SPOKEN = (
     *("hosts/profiling/doctor.py", "hosts/hook_points.py", "hosts/megatron.py", "hosts/bridge.py"),
     *("hosts/wrappers.py", "hosts/importable.py", "device/nvml.py", "spine/packages.py"),
     *("launcher/*.py", "options/*.py", "spine/errors.py", "spine/files.py", "hosts/flagscale_runner.py"),
+    *("analysis/compare/*.py", "*/analysis/compare.py", "training/analysis/pairs.py", "cli/stacks.py"),
+    *("training/analysis/patch.py", "training/analysis/run_blocks.py", "training/analysis/runs.py"),
+    *("training/analysis/settings.py", "analysis/jobs.py", "analysis/listed.py", "analysis/listing.py"),
+    *("training/remarks.py", "training/records.py", "training/slowdown.py", "training/host.py"),
+    *("training/clocks.py", "training/memory.py", "training/hardware.py", "training/standstill.py"),
+    *("training/ranks/view.py", "training/ranks/late.py", "training/ranks/hang.py", "training/capture.py"),
+    *("training/ranks/gather.py", "training/ranks/gatherer.py", "training/ranks/kept.py"),
+    *("training/recording/*.py", "writer/*.py", "spine/live.py", "hooks.py", "training/growth.py"),
+    *("sinks/text_format.py", "sinks/otlp.py", "cli/asking.py", "store/runs.py", "analysis/job.py"),
 )
 # What those files hold besides: names, colours, code of shells, and what is the same in both languages.
 _SAME = re.compile(
@@ -54,7 +65,10 @@ _SAME = re.compile(
     r"red|sky|grey|blue|green|orange|purple|faint|area|line|dashed|dot|cross|diamond|warn|bad|bold \w+|"
     r"(set|cd|exec|export|unset|trap|;|#|\nimport) ?[-+!\w: ].*|true\|false|print the hosts .*|"
     r"'/(home|etc)/.*'|--perf-otlp; .*|grad_norm|learning_rate|"
-    r"Time\(ms\)|.*\|musa|\+train.*|iteration \{\}/\{\}|(page|next|found) {2,}.*|.*\"kind\".*",
+    r"flagscale_perf( \w+| \{0\})?|  envs:|\{1\}: \{2\} in process \{3\}|\(\?:.*|Callable\[.*|\{\"kept.*|"
+    r"the --perf-log-dir of a running .*|"
+    r"(at|in|\{0\} in|for) \{\d\}( s)?| for \{0\} s|\{0\} \{1\} in group \{2\}|\{0\} Session Started: \{1\}|"
+    r"Time\(ms\)|.*\|musa|\+train.*|iteration \{0\}/\{1\}|(page|next|found) {2,}.*|.*\"kind\".*",
     re.DOTALL,
 )
 
@@ -88,6 +102,7 @@ def _of_tree(tree: ast.Module, every: bool) -> Iterator[str]:
         if id(node) in silent:
             continue
         text = _template(node)
+        text = text and _WHO.sub("", text)
         if text is not None and (every or _is_said(text, id(node) in heads)):
             yield text
 
@@ -132,7 +147,8 @@ def _silent_arguments(called: ast.expr, args: list[ast.expr]) -> Iterator[int]:
 def _template(node: ast.AST) -> str | None:
     match node:
         case ast.Constant(value=str(text)):
-            return text
+            holes = iter(range(len(text)))
+            return _HOLE.sub(lambda _: f"{{{next(holes)}}}", text)
         case ast.JoinedStr(values=values):
             parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in values]
             holes = iter(range(len(parts)))

@@ -28,10 +28,12 @@ from flagscale_perf.analysis.instrument import clocks_of, load
 from flagscale_perf.analysis.laid import Spans, Steps, laid_in
 from flagscale_perf.analysis.links import inside, linked
 from flagscale_perf.analysis.rules import Finding
-from flagscale_perf.analysis.tree import DEPTH, Node, grafted, noted
-from flagscale_perf.analysis.whole import Member, Whole
+from flagscale_perf.analysis.session import Session
+from flagscale_perf.analysis.tree import Node, grafted, noted
+from flagscale_perf.analysis.whole import Member, Whole, whole_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.language import DEPTH
 from flagscale_perf.spine.units import duration
 
 _ADDS_UP = (
@@ -125,6 +127,14 @@ def report_of(whole: Whole) -> Report:
         ),
         tree=tree,
     )
+
+
+def findings_of(lead: Session, beside: Sequence[Session]) -> Sequence[Finding]:
+    """Those that the report of a job has, by its sessions. Raises PerfError where the leading one cannot be
+    read.
+    """
+    found = report_of(whole_of(lead, beside)).findings
+    return [] if found is None else found.found
 
 
 def _parts(whole: Whole) -> tuple[Whole, list[Part]]:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
 from flagscale_perf.analysis.instrument import load
+from flagscale_perf.analysis.job_report import findings_of
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -80,8 +81,9 @@ class _Content:
 def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
     """The row of a session; None, and a line in `found.unread`, where it cannot be read."""
     try:
-        is_read = is_all_read or session.size_bytes <= LONG_BYTES
-        text, _ = found.row(session, lambda: (_text_of(session), None)) if is_read else (None, None)
+        job = found.job(session)
+        is_read = is_all_read or all(one.size_bytes <= LONG_BYTES for one in job)
+        text, _ = found.row(session, lambda: (_text_of(job), None)) if is_read else (None, None)
         made = None if text is None else state.made(text)
     except PerfError as error:
         found.leave_out(session.path, error)
@@ -89,9 +91,12 @@ def read_row(session: Session, found: Listing, is_all_read: bool) -> Row | None:
     return Row(found.place(session), session.header.session_id, session.instrument, made)
 
 
-def _text_of(session: Session) -> str:
+def _text_of(job: Sequence[Session]) -> str:
     """What a row needs of the report."""
+    session, *beside = job
     report, nothing = load(session.instrument).report(session), cast(Content, None)
+    if beside and report.findings is not None:
+        report = replace(report, findings=replace(report.findings, found=findings_of(session, beside)))
     return state.text_of(replace(report, facts=(), sections=(), content=nothing, rows=()))
 
 

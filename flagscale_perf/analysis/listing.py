@@ -42,19 +42,26 @@ class Listing:
     origin: Path | None = None
 
     def row(self, session: Session, make: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
-        """What `make` makes of a whole session: its row, and what a page draws besides, both ready for JSON;
-        it is called only where they were not kept. Raises PerfError.
+        """What `make` makes of a whole session and of those beside it: its row, and what a page draws
+        besides, both ready for JSON; it is called only where they were not kept. Raises PerfError.
         """
-        found = self.kept.get(session.paths) if self.kept else None
+        sessions = self.job(session)
+        paths = [path for one in sessions for path in one.paths]
+        found = self.kept.get(paths) if self.kept else None
         if found is not None:
             (is_over, row), besides = found
-            if is_over or session.is_live() is False:
+            if is_over or all(one.is_live() is False for one in sessions):
                 return row, besides() if self.is_drawn else None
-        parts = whole_parts(session.paths)
+        parts = whole_parts(paths)
         row, besides = make()
-        if self.kept and parts and (session.course.is_over or session.is_live() is False):
-            self.kept.put(session.paths, parts, [session.course.is_over, row], besides)
+        is_over = all(one.course.is_over for one in sessions)
+        if self.kept and parts and (is_over or all(one.is_live() is False for one in sessions)):
+            self.kept.put(paths, parts, [is_over, row], besides)
         return row, besides
+
+    def job(self, session: Session) -> list[Session]:
+        """The session, which leads one, and those beside it."""
+        return [session, *self.members.get(session.path, ())]
 
     def beside(self, session: Session) -> list[str]:
         """Instruments that recorded something of the same job."""

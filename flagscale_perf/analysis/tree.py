@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 MOST = 12  # parts of a node beside its rest
-DEPTH = "· "  # before the label of a row, once for each that it is a part of
 _SAME = 1e-6  # of a node's time: parts that differ from it by less add up to it
 
 

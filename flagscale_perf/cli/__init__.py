@@ -42,7 +42,8 @@ COMMANDS = {
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 
-LANGUAGE, SPEAKING = "--lang", ("report", "watch", "serve", "doctor")
+LANGUAGE = "--lang"
+SPEAKING = ("report", "watch", "serve", "compare", "runs", "stacks", "doctor")
 GARBAGE = 50_000  # objects before a collection: a long file's records are many, and none is in a cycle
 EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
 EXIT_INTERRUPTED = 130  # as shells report SIGINT
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tell(error: PerfError, words: Sequence[str]) -> None:
-    from flagscale_perf.report import language
+    from flagscale_perf.spine import language
     from flagscale_perf.spine.units import printable
 
     asked = dict(zip(words, words[1:], strict=False)).get(LANGUAGE)
@@ -104,6 +105,7 @@ def _dispatch(words: list[str]) -> int:
         top.parse_args([words[0], next(iter(COMMANDS))])  # ends here, unless it is a command that is missing
     name = top.parse_args(words[:1]).command
     command = load_command(name)
+    _print_plainly()
     parser = Parser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)
     if name in SPEAKING:
@@ -113,7 +115,7 @@ def _dispatch(words: list[str]) -> int:
     args = parse(words[1:])
     with contextlib.ExitStack() as around:
         if name in SPEAKING:
-            from flagscale_perf.report import language
+            from flagscale_perf.spine import language
 
             around.enter_context(language.using(language.chosen(args.lang, os.environ)))
         if getattr(args, "no_cache", False):
@@ -121,6 +123,14 @@ def _dispatch(words: list[str]) -> int:
 
             around.enter_context(cache.switched_off())
         return command.run(args)
+
+
+def _print_plainly() -> None:
+    """Bars and signs that stdout cannot encode become plain characters."""
+    from flagscale_perf.spine.units import PLAINLY
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=PLAINLY)
 
 
 def _top_parser() -> Parser:

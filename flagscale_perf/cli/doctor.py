@@ -17,16 +17,17 @@ from flagscale_perf.device.nvml import tensor_counters
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.device.probe import CudaProbe
 from flagscale_perf.hosts import autostart
-from flagscale_perf.hosts.doctor import Host, find_hosts
+from flagscale_perf.hosts.doctor import OWN_LOOP, Host, find_hosts
 from flagscale_perf.hosts.hook_points import HookPoint
 from flagscale_perf.hosts.transfer_queue.doctor import find_queue
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
-from flagscale_perf.report.language import said, say
 from flagscale_perf.spine import hot
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.packages import PARTS
 from flagscale_perf.spine.units import filled
 
 WIDTH = 12
+CORE = "megatron"  # the module of a part
 LENT = " (a rehearsal on the CPU stands in for it)"
 PROFILING = "flagscale_perf.hosts.profiling.doctor"  # by name: it can be left out
 IN_C = "the monitor's part of each step; without it, up to half as much again"
@@ -57,8 +58,8 @@ class DoctorCommand(Command):
         _print_extension()
         for line in _device_lines():
             _line("device", line)
-        _print_parts()
         hosts = find_hosts()
+        _print_parts(hosts)
         for host in hosts:
             _print_host(host)
         if not hosts:
@@ -84,17 +85,24 @@ def _print_extension() -> None:
         _line("", HOW_TO_BUILD)
 
 
-def _print_parts() -> None:
-    """The optional parts: a line each, and below one that is missing what to type."""
+def _print_parts(hosts: Sequence[Host]) -> None:
+    """The optional parts: a line each, and below one that is missing what to type. A host brings its
+    Megatron-Core along: then it is said where that is.
+    """
     width = max(len(part.name) for part in PARTS) + 2
+    core = next((host for host in hosts if host.loop == OWN_LOOP), None)
     for number, part in enumerate(PARTS):
-        version = part.version
+        version, place = part.version, ""
+        if version is None and core is not None and part.module == CORE:
+            version, place = core.name.split()[-1], str(core.source.parents[4])
         _line(
             "" if number else "parts",
             f"{part.name:{width}}{filled(version or say('MISSING'), 12)}{said(part.purpose)}",
         )
         if version is None:
             _line("", f"{'':{width}}{part.line}")
+        elif place:
+            _line("", f"{'':{width}}{say('found in {0}: nothing to install', place)}")
 
 
 def _print_host(host: Host) -> None:

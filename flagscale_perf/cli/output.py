@@ -16,6 +16,7 @@ from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.cli.base import local_path
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.language import say
 from flagscale_perf.spine.units import printable
 
 # What a file of each format is called; of a format that is not here: anything.
@@ -89,10 +90,10 @@ def check_place(path: Path) -> None:
 def put_next(run: Path, page: Path | None, session: str | None = None) -> None:
     """Prints where the page is, if there is one, and the command that shows the whole report."""
     if page is not None:
-        print(f"page   {printable(_from_here(str(page)))}")
+        print(say("page   {0}", printable(_from_here(str(page)))))
     which = "" if session is None else f" --session {shlex.quote(session)}"
     what = printable(shlex.quote(_from_here(str(run))))
-    print(f"next   {_program()} report {what}{which} --full  # all figures")
+    print(say("next   {0}  # all figures", f"{_program()} report {what}{which} --full"))
 
 
 def _program() -> str:

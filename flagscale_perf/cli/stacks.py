@@ -9,6 +9,7 @@ from typing import Any
 from flagscale_perf.cli.asking import add_run, ask, live_run
 from flagscale_perf.cli.base import Command
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import for_stdout, numbered
 from flagscale_perf.training.rank_records import DoingRecord
@@ -28,7 +29,7 @@ class StacksCommand(Command):
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered. Raises PerfError if it does not."""
         found = ask(live_run(args.run), {STACKS: True}, _is_last)
-        print(for_stdout(found[-1].text))
+        print(for_stdout(said(found[-1].text)))
         for line in lines_of([each for each in found if isinstance(each, DoingRecord)], args.full):
             print(for_stdout(line))
         return 0
@@ -61,14 +62,14 @@ def _head(those: Sequence[DoingRecord]) -> str:
         parts.append(f"torch.distributed.debug answers at {one.hostname}:{one.debug_port}")
     who = numbered("rank", [each.rank for each in those])
     place = f" ({one.hostname}, pid {one.pid})" if len(those) == 1 else ""
-    return f"{who}{place}: {', '.join(parts)}"
+    return said(f"{who}{place}") + say(": ") + say(", ").join(map(said, parts))
 
 
 def _frames(one: DoingRecord, is_full: bool) -> list[str]:
     most = len(one.stack) if is_full else MOST_FRAMES
     lines = [f"    {frame}" for frame in one.stack[:most]]
     if len(one.stack) > most:
-        lines.append(f"    ... {len(one.stack) - most} more: --full")
+        lines.append(say("    ... {0} more: --full", str(len(one.stack) - most)))
     for name, frames in one.threads.items() if is_full else ():
-        lines += [f"  thread {name}", *(f"    {frame}" for frame in frames)]
+        lines += [say("  thread {0}", name), *(f"    {frame}" for frame in frames)]
     return lines

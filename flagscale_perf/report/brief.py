@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from flagscale_perf.analysis.blocks import Note, Pairs, Report, Section, StackedBar, Table, Tile
-from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.report.findings import causes, changed, changes, cost, evidence, explanations
 from flagscale_perf.report.format import bar_rows, shown
-from flagscale_perf.report.language import ENGLISH, using
+from flagscale_perf.spine.language import DEPTH, ENGLISH, using
 from flagscale_perf.spine.units import UNKNOWN, printable, ranges
 
 CHARACTERS = 4  # of a token

@@ -8,7 +8,7 @@ from dataclasses import replace
 from flagscale_perf.analysis.blocks import Quantity, span
 from flagscale_perf.analysis.rules import WALL_TIME, Change, Evidence, Finding, Link
 from flagscale_perf.report.format import shown
-from flagscale_perf.report.language import said, say
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.units import duration, percent, ranges
 
 STEPS = "the steps' time"

@@ -17,6 +17,7 @@ from flagscale_perf.analysis.blocks import (
     Waterfall,
 )
 from flagscale_perf.report.axes import bars_of
+from flagscale_perf.spine.language import say
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
 _WHOLE_MS = 1000
@@ -35,7 +36,8 @@ def shown(cell: Cell) -> str:
 
 def _part(part: Part) -> str:
     if isinstance(part, Interval):
-        return f"{quantity(part.value)} ({quantity(part.low)} to {quantity(part.high)})"
+        ends = say("{0} to {1}", quantity(part.low), quantity(part.high))
+        return f"{quantity(part.value)} ({ends})"
     if isinstance(part, FileLink | Sparkline):
         return part.text
     return part if isinstance(part, str) else quantity(part)

@@ -20,10 +20,11 @@ from typing import Any, TypeGuard
 from flagscale_perf.analysis.blocks import Block, HeatMap, Report, Section, Series, Waterfall
 from flagscale_perf.report.charts import Drawn, chart_of
 from flagscale_perf.report.format import shown
-from flagscale_perf.report.language import say, translated
+from flagscale_perf.report.language import translated
 from flagscale_perf.report.markup import Html, join, lines, tag, text
 from flagscale_perf.report.page_blocks import HINT, blocks, findings, note, tiles
 from flagscale_perf.report.palette import variables
+from flagscale_perf.spine.language import say
 from flagscale_perf.spine.packages import missing
 
 

@@ -17,7 +17,8 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
-from flagscale_perf.report.language import said, say, translated
+from flagscale_perf.report.language import translated
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.units import printable
 
 # What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes

@@ -41,8 +41,8 @@ from flagscale_perf.report.findings import (
     yaml_keys,
 )
 from flagscale_perf.report.format import bar_parts, part_of_whole, shown
-from flagscale_perf.report.language import said, say
 from flagscale_perf.report.markup import Html, join, lines, tag
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.units import UNKNOWN, ranges
 
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.~/-]")  # in an address

@@ -24,9 +24,9 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.report import findings
 from flagscale_perf.report.axes import MARKS, lines_of, title_of, value_range
 from flagscale_perf.report.format import bar_parts, bar_rows, shown
-from flagscale_perf.report.language import ENGLISH, using
 from flagscale_perf.report.palette import ink_on, on_white
 from flagscale_perf.report.png_lanes import GRID, SOFT, Room, draw, known, legend, room_of, title
+from flagscale_perf.spine.language import ENGLISH, using
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.units import UNKNOWN, printable
 
@@ -41,6 +41,8 @@ _WHOLE_WIDTH = 2 * _PANEL_WIDTH + _GAP
 _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
 _MOST_KEYS, _KEYS = 6, 4  # of a bar's legend on one line, and on each of several
 _SHOWN_FINDINGS = 5
+_DECADES = 1e3  # of an axis that has room for marks within a decade
+_THOUSANDS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _LINE_CHARACTERS, _TITLE_CHARACTERS = 175, 100
 
 Draw = Callable[["Axes"], None]
@@ -192,6 +194,8 @@ def _missing(report: Report) -> list[str]:
 
 
 def _lines(axes: Axes, panel: Panel, series: Series) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     title(axes, title_of(panel, series.is_log))
     drawn = lines_of(panel)
     if areas := [line for line in drawn if line.style == "area"]:
@@ -210,8 +214,10 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
         axes.set_xscale("log")
         axes.set_yscale("log")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter("{x:g}")
+            low, high = axis.get_view_interval()
+            axis.set_minor_locator(LogLocator(subs=(2, 5)) if high < _DECADES * low else NullLocator())
+            axis.set_major_formatter(_short)
+            axis.set_minor_formatter(_short)
         axes.grid(axis="both", color=GRID, lw=0.8)
     else:
         _scales(axes, panel, series)
@@ -219,12 +225,20 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
         legend(axes)
 
 
+def _short(value: float, _: float) -> str:
+    """A mark of a logarithmic axis: `0.5`, `20k`, `1G`."""
+    size, letter = next((each for each in _THOUSANDS if value >= each[0]), (1.0, ""))
+    return f"{value / size:g}{letter}"
+
+
 def _scales(axes: Axes, panel: Panel, series: Series) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     if (ends := value_range(panel)) is not None:
         axes.set_ylim(*ends)
     axes.ticklabel_format(style="plain", useOffset=False)
     if panel.unit == "share":
-        axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))  # with as many digits as tell its marks apart
     axes.margins(x=0.01)
     if series.span is not None:
         axes.set_xlim(*series.span)
@@ -236,9 +250,9 @@ def _line(axes: Axes, line: Line) -> None:
         _, symbol = MARKS[line.style]
         axes.scatter(line.x, values, s=22, marker=symbol, color=colour, label=line.label, zorder=3)
     else:
-        axes.plot(
-            line.x, values, color=colour, lw=1.4, ls="--" if line.style == "dashed" else "-", label=line.label
-        )
+        alone = "o" if len(line.x) == 1 else None  # no line ends there
+        dashes = "--" if line.style == "dashed" else "-"
+        axes.plot(line.x, values, color=colour, lw=1.4, ls=dashes, marker=alone, label=line.label)
 
 
 def _bar(axes: Axes, bar: StackedBar) -> None:

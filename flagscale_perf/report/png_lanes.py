@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -25,6 +26,7 @@ _KEY_INCH, _KEY_LETTER_INCH = 0.42, 0.075  # of a legend's entry, and of each le
 _LANE_INCH, _LEGEND_INCH, _PAD_POINTS, _FEWEST_LANES = 0.16, 0.19, 23, 3
 _MOST_NAMES, _LEVEL_NAMES, _SLOPE_INCH, _SLOPE_FREE_INCH = 48, 6, 0.039, 0.3  # of a heat map
 _DECADE = 10
+_TITLE_LETTER_INCH = 0.106  # of a bold title
 _CELL_INCH = 0.5, 0.13  # from here on there is room for a figure in it
 
 
@@ -201,15 +203,16 @@ def _size_inch(axes: Axes) -> tuple[float, float]:
 def title(
     axes: Axes, words: str, lines: Literal["x", "y"] = "y", pad: float = _PAD_POINTS, room: float = 0.0
 ) -> None:
-    """Above the panel and its legend. The panel gives up `room`, a share of the figure's width, at its left;
-    `lines` is the axis whose values have grid lines.
+    """Above the panel and its legend, on two lines where one would run into the panel beside it. The panel
+    gives up `room`, a share of the figure's width, at its left; `lines` is the axis whose values have grid
+    lines.
     """
+    most = int(_size_inch(axes)[0] / _TITLE_LETTER_INCH)
     box = axes.get_position()
     width = box.width - room
     axes.set_position((box.x0 + room, box.y0, width, box.height))
-    axes.set_title(
-        printable(words), loc="left", x=-room / width, size=12, weight="bold", pad=pad, parse_math=False
-    )
+    shown = textwrap.fill(printable(words), most)
+    axes.set_title(shown, loc="left", x=-room / width, size=12, weight="bold", pad=pad, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=lines, color=GRID, lw=0.8)
     axes.set_axisbelow(True)

@@ -22,7 +22,8 @@ from flagscale_perf.analysis.blocks import (
     Stripe,
 )
 from flagscale_perf.report.format import bar_parts, shown
-from flagscale_perf.report.language import said, say, translated
+from flagscale_perf.report.language import translated
+from flagscale_perf.spine.language import said, say
 from flagscale_perf.spine.units import columns, percent, printable
 
 WIDE = 100

@@ -10,6 +10,7 @@ from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Column, Figure, Rows, Table
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import printable
@@ -37,7 +38,7 @@ class TextFormat:
         started = self._time(self._header.start_wall_ns)
         titles = self._row(column.title for column in self._columns)
         title = f"{self._presentation.title} Session Started: {started}"
-        notes = [f"# {printable(note)}" for note in self._presentation.notes(self._header)]
+        notes = [f"# {printable(live(note))}" for note in self._presentation.notes(self._header)]
         lines = ["=" * _RULE, title, "=" * _RULE, titles, "-" * _RULE, *notes]
         return "".join(f"{line}\n" for line in lines)
 
@@ -45,7 +46,7 @@ class TextFormat:
         """One line between an earlier session in the same file and this one."""
         resumed = self._header.facts.get("resume_iteration")
         after = f", resumed after iteration {resumed}" if resumed else ""
-        return f"# session {self._header.session_id}{after}\n"
+        return f"# {live(f'session {self._header.session_id}{after}')}\n"
 
     def line(self, record: Record) -> str:
         """The record's line, newline included; "" for a record that is not shown."""
@@ -53,11 +54,11 @@ class TextFormat:
             return self._figures_of(record) + "\n"
         if isinstance(record, EventRecord):
             at = self._time(self._anchor.wall_of(record.at_ns))
-            return f"# {at} {record.name}: {printable(record.text)}\n"
+            return f"# {at} {record.name}: {printable(live(record.text))}\n"
         if isinstance(record, RunEnd):
             lost = f", {record.dropped} records lost" if record.dropped else ""
-            end = f"end: {printable(record.reason)} after iteration {record.last_iteration}{lost}"
-            return f"# {self._time(record.end_wall_ns)} {end}\n"
+            end = live(f"{record.reason} after iteration {record.last_iteration}{lost}")
+            return f"# {self._time(record.end_wall_ns)} end: {printable(end)}\n"
         return ""
 
     def _figures_of(self, record: Record) -> str:

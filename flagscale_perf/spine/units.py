@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import sys
 import textwrap
@@ -11,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 UNKNOWN = "-"
+PLAINLY = "flagscale_perf"  # errors= of a stream: without escapes where a plain character will do
+_SIGNS = str.maketrans("▁▂▃▄▅▆▇█▓▒░·×µ–°\xa0", "_.:-=+*#=-..xu-o ")
 
 # C0, DEL, C1; line and paragraph separator; the marks and overrides of bidirectional text; lone surrogates
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -22,13 +25,24 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(_escaped, text)
 
 
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of `str.encode`: bars and signs as letters of ASCII, anything else as `\\u65e5`."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_SIGNS)
+    return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error(PLAINLY, _plainly)
+
+
 def for_stdout(text: str) -> str:
-    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode: `print` would raise."""
+    """The text as this process's stdout can encode it, plainly: `print` would raise."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
     try:
         text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")
     except UnicodeEncodeError:
-        return text.encode(encoding, "backslashreplace").decode(encoding)
+        return text.encode(encoding, PLAINLY).decode(encoding)
     return text
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from flagscale_perf.sinks.wandb import HostRun
 from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.spine.language import live
 from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble
 
 
@@ -27,7 +28,7 @@ class Console:
         elif isinstance(message, Figures):
             self._run.log(message.values)
         elif isinstance(message, Trouble) or (isinstance(message, Stray) and self._debug):
-            complain(message.text)
+            _print(message.text)
 
     def _line(self, text: str) -> None:
         try:
@@ -41,9 +42,14 @@ class Console:
             )
 
 
-def complain(*lines: str) -> None:
-    """Writes the lines to stderr if it is open, in one piece: `print` writes the end of a line by itself, and
-    another rank's line may come between.
+def complain(line: str, *more: str) -> None:
+    """Writes a line to stderr, in the language of the locale, and below it such as a traceback's."""
+    _print(live(line), *more)
+
+
+def _print(*lines: str) -> None:
+    """If stderr is open, and in one piece: `print` writes the end of a line by itself, and another rank's
+    line may come between.
     """
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training

@@ -16,6 +16,7 @@ from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.clock import NS_PER_S, local_time, monotonic_ns
 from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.live import BEGINS, ENDS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
@@ -160,7 +161,7 @@ class Drain:
             which = removed[0] if len(removed) == 1 else f"{len(removed)} from {removed[-1]} to {removed[0]}"
             text = f"--perf-max-log-files {keep}: old sessions removed from {self._task.directory}: {which}"
             self._journal.report("note", text)
-            self._journal.send(Line(f"flagscale_perf: {text}"))
+            self._journal.send(Line(live(f"flagscale_perf: {text}")))
 
     def _fill(self, session: Session) -> bool:
         """Makes the next batch unless one is waiting; False if there is nothing to do."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.live import FINDINGS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.processes import cpu_wait_ns
@@ -46,7 +47,7 @@ class Journal:
 
     def complain(self, text: str, *more: str) -> None:
         """Prints lines on stderr."""
-        for line in (f"flagscale_perf: {text}", *more):
+        for line in (live(f"flagscale_perf: {text}"), *more):
             self.send(Trouble(line))
 
     def event(self, name: str, text: str) -> EventRecord:

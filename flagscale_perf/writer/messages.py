@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.units import printable
 
 CHECK_S = 1.0
@@ -122,7 +123,7 @@ class Outlet:
         if self._unshown:
             text = f"flagscale_perf: {self._unshown} lines are not shown here: they were not taken in time"
             self._unshown = 0
-            self._waiting += encode(Trouble(text))
+            self._waiting += encode(Trouble(live(text)))
 
     def push(self) -> None:
         """Hands over as much as the pipe takes now."""

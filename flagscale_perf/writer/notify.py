@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.live import ENDS, FindingRecord
 from flagscale_perf.writer import limited
 
@@ -130,7 +131,7 @@ class Notifier:
             self._not_told += 1
             return
         self._started_ns.append(now_ns)
-        more = self._more | {"not_told": self._not_told}
+        more = {"text": live(finding.text), **self._more, "not_told": self._not_told}
         self._not_told = 0
         self._given += 1
         self._queue.put((dump(finding.told(self._session_id, self._anchor) | more) + "\n").encode())

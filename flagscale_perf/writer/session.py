@@ -15,6 +15,7 @@ from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import boot_id, local_time
 from flagscale_perf.spine.files import make_directory, open_new, open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode, read_records, recall
+from flagscale_perf.spine.language import live
 from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.processes import pid_namespace
@@ -47,7 +48,7 @@ class Session:
             header_of(session_id, task, instrument.name),
             task.directory,
             emit=lambda text, pid=0: send(Line(text, pid)),
-            complain=lambda text: send(Trouble(text)),
+            complain=lambda text: send(Trouble(live(text))),
             emit_figures=lambda values: send(Figures(values)),
             presentation=instrument.presentation,
             resumed=earlier is not None,

@@ -14,12 +14,24 @@ import pytest
 from flagscale_perf.analysis.job import begun
 from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.cli import main
-from flagscale_perf.report import language, png, text, watch
-from flagscale_perf.report.language import CHINESE, table, using
+from flagscale_perf.cli.stacks import lines_of
+from flagscale_perf.report import png, text, watch
+from flagscale_perf.sinks.text_format import TextFormat
+from flagscale_perf.spine import language
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.language import CHINESE, table, using
+from flagscale_perf.spine.live import BEGINS, FindingRecord
+from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.units import aligned, columns, wrapped
+from flagscale_perf.writer.journal import Journal
+from flagscale_perf.writer.messages import Message, Trouble
+from flagscale_perf.writer.notify import Notifier
 from tests.conftest import REPO
 from tests.every_instrument import WRITERS, beside
+from tests.fakes import make_context, make_header
+from tests.processes.trainer import wait_for
 from tests.templates import PACKAGE, missing, of_files
+from tests.unit.training.ranks.test_hang import doing
 
 HOLE = re.compile(r"\{\d+\}")
 PLURAL = re.compile(r"(?<=[a-z])\{\d+\}")
@@ -63,6 +75,60 @@ def in_chinese(name: str, directory: Path) -> str:
 def test_a_report_of_each_instrument_leaves_no_english_sentence(name: str, tmp_path: Path) -> None:
     lines = in_chinese(name, tmp_path).splitlines()
     assert [line for line in lines if TWO_WORDS.search(line) and "round number" not in line] == []
+
+
+def test_lists_and_comparisons_leave_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the text, and in the form of a page; what programs read is English as before."""
+    runs = [tmp_path / name for name in ("base", "new")]
+    for place, directory in enumerate(runs):
+        beside(directory, "training", 10 + 100 * place, 80 + 100 * place, (7,), pid=7 + place)
+    shown = []
+    for words in (["runs", str(tmp_path)], ["compare", *map(str, runs)]):
+        for form in ("text", "markdown"):
+            assert main([*words, "--format", form, "--lang", "zh"]) == 0
+            shown += capsys.readouterr().out.splitlines()
+        as_json = []
+        for asked in ("zh", "en"):
+            assert main([*words, "--format", "json", "--lang", asked]) == 0
+            as_json.append(capsys.readouterr().out)
+        assert as_json[0] == as_json[1]
+    assert any("下有 2 个运行" in line for line in shown) and any("看不出差别" in line for line in shown)
+    assert [line for line in shown if TWO_WORDS.search(line)] == []
+
+
+def test_what_the_ranks_are_doing_is_said_in_it() -> None:
+    stopped = doing(
+        1, None, iteration=None, phase=None, for_ns=None, stack=[], source="/proc", state="stopped"
+    )
+    with using(CHINESE):
+        lines = lines_of([doing(0), stopped], is_full=False)
+    assert lines[1] == "rank 0（node0，pid 100）：第 42 次迭代，未掩盖的梯度通信，已 62.0 s"
+    assert [line for line in lines if TWO_WORDS.search(line) and not line.startswith("    ")] == []
+
+
+def test_a_live_log_and_whoever_is_told_have_it_and_the_run_file_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys of JSON, names of events and columns stay as they are."""
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    printed = list[Message]()
+    journal = Journal(printed.append, lambda: 40, with_tracebacks=False)
+    finding = FindingRecord("hang", BEGINS, "no step for 62 s: rank 3: nothing comes from there")
+    kept, event = journal.recorded([finding])
+    assert isinstance(kept, FindingRecord) and isinstance(event, EventRecord)
+    assert kept.text == event.text == finding.text
+    words = "已 62 s 没有新的一步：rank 3：那里没有任何消息"
+    assert printed == [Trouble(f"flagscale_perf: {words}")]
+    log = TextFormat(make_context(make_header(), tmp_path, print))
+    assert log.line(event).endswith(f" hang: {words}\n")
+    assert log.line(RunEnd("completed", 0, 40, 0)).endswith(" end: 正常结束，停在第 40 次迭代\n")
+    target = tmp_path / "told"
+    told = Notifier(["tee", str(target)], str(tmp_path), Anchor(0, 0))
+    told.tell(kept)
+    wait_for(lambda: target.exists() and target.read_text().endswith("\n"))
+    told.close()
+    content = json.loads(target.read_text())
+    assert (content["finding"], content["state"], content["text"]) == ("hang", "begins", words)
 
 
 def test_a_job_has_no_sentence_in_two_languages(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.records import KILLED, RUNNING
 from flagscale_perf.trace.records import OperationRecord
 from flagscale_perf.training.records import StepRecord
-from tests.every_instrument import HOUR_NS, WRITERS, being_written, write, write_job
+from tests.every_instrument import HOUR_NS, WRITERS, being_written, beside, write, write_job
 
 
 class Counted(NamedTuple):
@@ -101,6 +101,7 @@ class Doors:
         rows = listed["runs"] if load(self.name).offers("runs") else listed["sessions"]
         assert len(rows) == sessions, "runs"
         row = rows[-1]
+        assert row["findings"] == (report.findings and len(report.findings.found)), "runs"
         assert row.get("end_reason", row.get("end")) == report.state, "runs"
         if "figures" not in row:
             assert row["iterations"] == found["overview"]["iterations"], "runs"
@@ -117,6 +118,24 @@ class Doors:
             count,
         ), "watch"
         assert self.said("watch", self.directory, "--once").startswith(state.upper()), "watch"
+
+
+def test_findings_of_a_job_are_as_many_in_a_list_as_in_its_report(tmp_path: Path, capsys: Any) -> None:
+    """Of a training with a profile beside it, and of calls with a traced queue."""
+    beside(tmp_path / "job", "training", 10, 80, (7,), pid=7)
+    for place, name in enumerate(("profile", "rpc", "trace")):
+        beside(tmp_path / "job", name, 20 + place, 60, (7,), pid=6)
+    beside(tmp_path / "served", "rpc", 1000, 1080, (8,), pid=8)
+    beside(tmp_path / "served", "trace", 1020, 1060, (8,), pid=8)
+    counted = {}
+    for place in ("job", "served"):
+        assert main(["report", str(tmp_path / place), "--format", "json"]) == 0
+        counted[place] = len(json.loads(capsys.readouterr().out)["job"]["findings"])
+    for words in ([], ["--read-all"]):
+        assert main(["runs", str(tmp_path), "--format", "json", *words]) == 0
+        found = json.loads(capsys.readouterr().out)
+        listed = {one["directory"]: one["findings"] for one in (*found["runs"], *found["sessions"])}
+        assert listed == counted
 
 
 def _as_json(content: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def report_of(result: Comparison) -> Report:
     sections = [
         Section("times", "Times", "", _times(said)),
         *said.charts,
-        Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "change"), figures, 3)]),
+        Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "changed by"), figures, 3)]),
         Section("differences", "Differences", "", [Table(("differs", "BASE", "NEW"), differences)]),
         Section("runs", "Runs", "", [Table(("side", "run", said.judged, "left out"), runs)]),
     ]
@@ -304,7 +304,7 @@ def _times(result: Comparison) -> list[Block]:
         "verdict",
         "BASE",
         "NEW",
-        "change",
+        "changed by",
         "BASE, 95 %",
         "NEW, 95 %",
     )

@@ -80,7 +80,9 @@ class Part:
         """`12 points`, or `5 of 12 points`."""
         measured = len(self.points)
         is_all = self.planned is None or self.planned == measured
-        return f"{measured} points" if is_all else f"{measured} of {self.planned} points"
+        return (
+            f"{measured} point{'s' * (measured != 1)}" if is_all else f"{measured} of {self.planned} points"
+        )
 
     def of(self, figure: str, **case: Any) -> list[BenchPoint]:
         """The points of this figure whose case contains all of these values."""

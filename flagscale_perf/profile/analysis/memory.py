@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from flagscale_perf.analysis.tree import DEPTH
 from flagscale_perf.profile.analysis.layers import Place, Places, within
 from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.spine.language import DEPTH
 
 MB = 1e6
 MOST_ROWS = 96  # beyond which what is in layers is left out

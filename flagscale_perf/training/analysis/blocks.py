@@ -24,9 +24,10 @@ from flagscale_perf.analysis.predictions import Offer
 from flagscale_perf.analysis.session import tone_of
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.facts import devices, facts, run
+from flagscale_perf.training.analysis.findings.case import MIN_STEPS
 from flagscale_perf.training.analysis.findings.findings import no_phases
 from flagscale_perf.training.analysis.ledgers import WAIT_PARTS, in_ms, ranks_of, words
-from flagscale_perf.training.analysis.report import Figures, Overview, TrainingReport, Trend
+from flagscale_perf.training.analysis.report import Figures, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import GoodputBar, Memory, Monitor, Phase, Phases
 from flagscale_perf.training.analysis.tree import tree_of
 from flagscale_perf.training.figures import TABLE
@@ -50,7 +51,7 @@ def report_of(found: TrainingReport) -> Report:
         tone=tone_of(seen.end_reason),
         facts=[Pairs(facts(seen))],
         tiles=_tiles(found),
-        findings=Findings(found.findings, found.unjudged, _nothing(seen)),
+        findings=Findings(found.findings, found.unjudged, _nothing(found)),
         sections=_sections(found),
         content=found,
         rows=[TABLE.csv_keys(), *(list(point.figures.values()) for point in found.trend.points)],
@@ -59,10 +60,14 @@ def report_of(found: TrainingReport) -> Report:
     )
 
 
-def _nothing(seen: Overview) -> str | None:
-    """Why there is nothing to judge; None where iterations have finished."""
+def _nothing(found: TrainingReport) -> str | None:
+    """Why there is nothing to judge, and from when on; None where enough iterations have finished."""
+    seen, few = found.overview, found.few_steps
     if seen.iterations:
-        return None
+        if few is None:
+            return None
+        least = MIN_STEPS.value
+        return f"{few or 'no'} step{'s' * (few != 1)} after the start-up; speed is judged from {least} on"
     at, last = seen.resume_iteration or 0, seen.train_iters or 0
     why = f" (the checkpoint is at {at} of {last})" if at >= last > 0 else ""
     return f"no iteration finished{why}"

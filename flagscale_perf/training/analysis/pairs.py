@@ -309,7 +309,7 @@ def _table(pairs: Sequence[Pair]) -> Block:
         (abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None), default=0
     )
     named = [settings.HEADS.get(key, key) for key in keys]
-    head = ("change", *named, "verdict", "above all in", "runs", "BASE", "NEW")
+    head = ("changed by", *named, "verdict", "above all in", "runs", "BASE", "NEW")
     return Table(
         head,
         [_row(one, keys, reach) for one in pairs],

@@ -214,6 +214,7 @@ class TrainingReport:
         critical_path: of captured steps of a pipeline.
         captured: every rank in captured steps.
         offers: the changes that would gain the most, by a replay of these; None where they are not replayed.
+        few_steps: settled steps, where these are too few to judge speed by, else None; in no JSON.
     """
 
     overview: Overview
@@ -235,6 +236,7 @@ class TrainingReport:
     critical_path: CriticalPath | None = None
     captured: CapturedRanks | None = None
     offers: list[Offer] | None = None
+    few_steps: int | None = None
 
     @property
     def rates(self) -> Rates:
@@ -254,7 +256,7 @@ class TrainingReport:
             for name in IN_JOB:
                 del each[name]
         content["ledgers"] = list(map(in_json, self.ledgers))
-        del content["trend"]["curves"]
+        del content["trend"]["curves"], content["few_steps"]
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
         content["hardware"] = {"power_w": None} | content["hardware"]  # its place since the first version
         return dict(finite(content))

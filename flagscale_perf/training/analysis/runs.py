@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flagscale_perf.analysis.job_report import findings_of
 from flagscale_perf.analysis.listing import Listing
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.spine.errors import PerfError
@@ -214,9 +215,11 @@ def _known(session: Session, listing: Listing) -> dict[str, Any]:
 def _read(
     session: Session, known: Mapping[str, Any], listing: Listing, is_all_read: bool
 ) -> tuple[Run, Curves]:
-    summary = None if is_all_read or session.size_bytes <= LONG_BYTES else _summary(session)
+    job = listing.job(session)
+    is_long = any(one.size_bytes > LONG_BYTES for one in job)
+    summary = _summary(session) if is_long and not is_all_read else None
     if summary is None:
-        figures, points = listing.row(session, lambda: _of_records(session))
+        figures, points = listing.row(session, lambda: _of_records(session, job[1:]))
     else:
         figures, points = _of_summary(summary)
     return Run(**known, **figures), points if listing.is_drawn else {}
@@ -227,17 +230,17 @@ def _last_loss(curves: Curves) -> float | None:
     return losses[-1] if losses else None
 
 
-def _of_records(session: Session) -> tuple[dict[str, Any], Curves]:
+def _of_records(session: Session, beside: Sequence[Session]) -> tuple[dict[str, Any], Curves]:
     report = read_report(session, with_unjudged=False)
-    curves = report.trend.curves
+    curves, found = report.trend.curves, findings_of(session, beside) if beside else report.findings
     return {
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
         **{name: getattr(report.rates, name) for name in _RATES},
         **{name: getattr(report.figures, name) for name in _COUNTS},
         "goodput": report.goodput.ettr,
-        "findings": len(report.findings),
-        "first_finding": report.findings[0].title if report.findings else None,
+        "findings": len(found),
+        "first_finding": found[0].title if found else None,
         "skipped_lines": report.reading.skipped,
         "file_remarks": report.reading.remarks,
         "loss": _last_loss(curves),

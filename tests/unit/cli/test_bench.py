@@ -121,7 +121,7 @@ def test_one_that_fails_keeps_what_it_has_and_the_next_one_runs(stand_in, tmp_pa
     assert main(["bench", "all", "-o", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert err.startswith("bandwidth: rank 1 failed: out of memory\n")
-    assert "bandwidth is partial: rank 1 failed: out of memory (1 points)" in out
+    assert "bandwidth is partial: rank 1 failed: out of memory (1 point)" in out
     states = {name: part.state for name, part in _only(tmp_path).parts.items()}
     assert states == {"bandwidth": "partial: rank 1 failed: out of memory", "latency": "complete"}
 

@@ -18,7 +18,7 @@ from flagscale_perf.analysis.job_report import report_of
 from flagscale_perf.analysis.rules import Link
 from flagscale_perf.report import text
 from flagscale_perf.report.brief import render
-from flagscale_perf.report.language import CHINESE, using
+from flagscale_perf.spine.language import CHINESE, using
 from tests import synthetic
 from tests.conftest import REPO
 from tests.every_block import FINDING, every_block

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -113,6 +113,41 @@ def test_a_panel_without_a_neighbour_has_the_whole_width(tmp_path: Path) -> None
     figure = png._figure(replace(report_of(tmp_path, sample_run()), sections=sections))
     one, other, alone = (axes.get_position() for axes in figure.axes)
     assert (alone.x0, alone.x1) == pytest.approx((one.x0, other.x1))
+
+
+def test_a_title_ends_where_its_panel_does(tmp_path: Path) -> None:
+    """One that is too long for a line goes on in a second one, off the axis above."""
+    title = "Captured steps: longer than the stage's median rank, the worst of each row"
+    panels = [Panel(title, "", [Line("rate", [1, 2], [1.0, 2.0], "blue")])] * 4
+    sections = [Section("trend", "", "", [Series("trend", "all", panels, "iteration", (1, 2))])]
+    figure = png._figure(replace(report_of(tmp_path, sample_run()), sections=sections))
+    figure.canvas.draw()
+    drawn = [(axes.get_window_extent(), axes._left_title.get_window_extent()) for axes in figure.axes]
+    assert all(words.x1 <= panel.x1 for panel, words in drawn)
+    upper, lower = figure.axes[0].xaxis.label.get_window_extent(), drawn[2][1]
+    assert lower.y1 < upper.y0
+
+
+def test_marks_of_an_axis_are_told_apart() -> None:
+    """Of shares that hardly differ, and of powers: no two alike, none over another; one point is seen."""
+    share = Panel("MFU", "share", [Line("MFU", [1, 20], [0.0501, 0.0509], "blue")])
+    sizes = Panel("Time", "us", [Line("all_reduce", [1 << 20], [1500.0], "blue")])
+    wide = Panel(
+        "Time", "us", [Line("all_reduce", [1 << n for n in range(32)], [1.5**n for n in range(32)], "blue")]
+    )
+    for panel, is_log in ((share, False), (wide, True), (sizes, True)):
+        figure = Figure(figsize=(16, 4))
+        axes = png._axes(figure, png._LEFT, 1.0, png._PANEL_WIDTH, png._PANEL_INCH)
+        png._lines(axes, panel, Series("k", "all", [panel], "bytes", None, is_log=is_log))
+        FigureCanvasAgg(figure).draw()
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+            shown = [tick.label1 for tick in ticks if tick.label1.get_text()]
+            inside = [each for each in shown if axes.bbox.padded(20).overlaps(each.get_window_extent())]
+            boxes = [each.get_window_extent() for each in inside]
+            assert len({each.get_text() for each in inside}) == len(inside) > 1
+            assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert axes.lines[0].get_marker() == "o"
 
 
 def test_parts_that_are_zero_everywhere_are_left_out() -> None:

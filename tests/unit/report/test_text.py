@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from flagscale_perf.analysis.blocks import Block, Report
+from flagscale_perf.analysis.blocks import Block, Findings, Report
 from flagscale_perf.analysis.job import open_session
 from flagscale_perf.report.text import SCREEN_LINES, SCREEN_WIDTH, render, screen
 from flagscale_perf.spine.jsonl import encode
@@ -61,7 +61,12 @@ def test_every_kind_of_block_fits_a_screen() -> None:
 
 def test_the_screen_of_a_run_without_a_finding(tmp_path: Path) -> None:
     text = screen(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))]))
-    said = "every judged figure is within its limit; 5 not judged"
+    said = "nothing to judge: 5 steps after the start-up; speed is judged from 20 on"
+    assert f"\nFindings\n  none            {said}\n" in text
+    assert text.endswith(f"\n\nfound  {said}\n")
+    well = Findings([], ["MFU: no peak is known", "clocks: not read"])
+    text = screen(replace(report_of(tmp_path, sample_run()), findings=well))
+    said = "every judged figure is within its limit; 2 not judged"
     assert f"\nFindings\n  none            {said}\n" in text
     assert text.endswith(f"\n\nfound  nothing: {said}\n")
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from flagscale_perf.spine.units import (
+    PLAINLY,
     aligned,
     as_ms,
     as_s,
@@ -74,6 +75,16 @@ def test_what_stdout_cannot_encode_is_spelled_out(
     text = for_stdout("日志/é\udce6")
     print(text)
     assert text == shown
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "_:# #=-. . 3 xu"), ("gbk", "▁▃█ █▓-. · 3 ×u")])
+def test_bars_and_signs_have_plain_characters(monkeypatch, encoding: str, shown: str) -> None:
+    raw = io.BytesIO()
+    stdout = io.TextIOWrapper(raw, encoding=encoding, errors=PLAINLY)
+    print("▁▃█ █▓▒░ · 3\xa0×µ", end="", file=stdout, flush=True)
+    assert raw.getvalue().decode(encoding) == shown
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert for_stdout("▁▃█ █▓▒░ · 3\xa0×µ") == shown
 
 
 def test_what_is_not_known_stays_unknown() -> None:

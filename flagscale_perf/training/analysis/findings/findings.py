@@ -36,11 +36,12 @@ def find(case: TrainingCase, with_unjudged: bool = True) -> TrainingReport:
     every = rules.find(RULES, case)
     small = [finding for finding in every if _is_footnote(finding)]
     named = [finding for finding in every if finding not in small]
+    few_steps = None if case.can_judge_speed else case.steps
     if not with_unjudged:  # how great a change may have stayed hidden takes as long as all findings
-        return replace(case.report, findings=named)
+        return replace(case.report, findings=named, few_steps=few_steps)
     unsure, hidden = slowdown.unsure_of(case, named)
     unjudged = [*map(_footnote, small), *unsure, *_unjudged(case), *hidden]
-    return replace(case.report, findings=named, unjudged=unjudged)
+    return replace(case.report, findings=named, unjudged=unjudged, few_steps=few_steps)
 
 
 def _is_footnote(finding: Finding) -> bool:

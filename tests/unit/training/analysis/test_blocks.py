@@ -49,6 +49,13 @@ def test_ranks_have_a_map_stragglers_and_their_memory() -> None:
     ]
 
 
+def test_from_when_on_speed_is_judged_where_there_are_too_few_steps() -> None:
+    for few, said in {0: "no steps", 1: "1 step", 19: "19 steps"}.items():
+        found = report_of(replace(reports.small(), findings=[], few_steps=few)).findings
+        assert found is not None
+        assert found.why_none == f"nothing to judge: {said} after the start-up; speed is judged from 20 on"
+
+
 def test_nothing_known_is_said_in_a_line_each() -> None:
     report = report_of(reports.bare())
     first = {section.key: section.blocks[0] for section in report.sections}
