@@ -6,8 +6,9 @@ Unmodified scripts, started as each monitor wants it: `python -m flagscale_perf.
 model has next to nothing to do, so that a step is what the Trainer makes of it. In a run, the monitor is
 switched on and off every few steps (benchmarks/peers/trainer_steps.py); each step counts by its difference to
 the usual one of the steps nearest to it with the monitor off, in time of the training thread and of the
-clock. TraceML is taken from DIR: pip install --no-deps --target DIR traceml-ai==0.5.0. Exits 1 where the bar
-is missed.
+clock. Another run counts the calls of the monitor's own Python functions in a step, which no load of the
+machine changes; off, they are what wraps the Trainer. TraceML is taken from DIR: pip install --no-deps
+--target DIR traceml-ai==0.5.0. Exits 1 where the bar is missed.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ TRACEML = (
 )
 
 
-def train(kind: str, host: str, rounds: int, traceml: Path | None) -> list[tuple[str, list[int]]]:
-    """The timed steps of one run. `kind`: ours, ours in plain Python, or TraceML."""
+def train(
+    kind: str, host: str, rounds: int, traceml: Path | None, *calls: str
+) -> list[tuple[str, list[int]]]:
+    """The timed steps of one run, or their `calls`. `kind`: ours, ours in plain Python, or TraceML."""
     paths = [ROOT, LIGHTNING, *([traceml.resolve()] if traceml else [])]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     environ["PYTHONPATH"] = os.pathsep.join(map(str, paths))
@@ -61,7 +64,7 @@ def train(kind: str, host: str, rounds: int, traceml: Path | None) -> list[tuple
         start = ["-m", "flagscale_perf.launch", str(SCRIPT)]
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "steps.json"
-        words = [sys.executable, *start, host, kind.split(",")[0], str(rounds), str(output)]
+        words = [sys.executable, *start, host, kind.split(",")[0], str(rounds), str(output), *calls]
         done = subprocess.run(words, cwd=scratch, env=environ, capture_output=True, text=True)
         if done.returncode or not output.exists():
             raise SystemExit(f"{kind}, {host} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -94,6 +97,14 @@ def beyond_off_us(taken: Sequence[tuple[str, list[int]]], clock: int) -> dict[st
     return {arm: statistics.median(values) / 1e3 for arm, values in found.items()}
 
 
+def calls_of(taken: Sequence[tuple[str, list[int]]]) -> dict[str, float]:
+    """Arm -> what its usual step calls."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for arm, (count,) in taken:
+        found[arm].append(count)
+    return {arm: statistics.median(counts) for arm, counts in found.items()}
+
+
 def main() -> int:
     """Prints the table; 1 if the bar is missed."""
     parser = argparse.ArgumentParser(
@@ -112,6 +123,11 @@ def main() -> int:
     for host in HOSTS:
         found: dict[str, list[tuple[float, ...]]] = defaultdict(list)
         off_us: list[float] = []
+        calls = {
+            f"{kind}, {arm}": count
+            for kind in kinds
+            for arm, count in calls_of(train(kind, host, 2, given.traceml, "calls")).items()
+        }
         for _ in range(given.runs):
             for kind in random.sample(kinds, len(kinds)):
                 taken = train(kind, host, given.rounds, given.traceml)
@@ -120,19 +136,19 @@ def main() -> int:
                 for arm in by_clock[0]:
                     found[f"{kind}, {arm}"].append(tuple(each[arm] for each in by_clock))
         print(f"\n{host}: {statistics.median(off_us):.0f} us of the thread a step with the monitor off")
-        missed += table(host, found)
+        missed += table(host, found, calls)
     print("\n" + "\n".join([f"bar      {BAR_US:g} us of the training thread", *missed]), flush=True)
     return 1 if missed else 0
 
 
-def table(host: str, found: dict[str, list[tuple[float, ...]]]) -> list[str]:
+def table(host: str, found: dict[str, list[tuple[float, ...]]], calls: dict[str, float]) -> list[str]:
     """Prints a line for each arm; returns one for each of ours that misses the bar."""
     missed = []
-    print(f"{'us a step beyond that':46} {'thread':>7} {'clock':>7}  thread, run by run")
+    print(f"{'us a step beyond that':46} {'thread':>7} {'clock':>7} {'calls':>6}  thread, run by run")
     for arm, runs in sorted(found.items()):
         thread, _, clock = (statistics.median(each) for each in zip(*runs, strict=True))
         each = ", ".join(f"{run[0]:.0f}" for run in runs)
-        print(f"{arm:46} {thread:7.0f} {clock:7.0f}  {each}", flush=True)
+        print(f"{arm:46} {thread:7.0f} {clock:7.0f} {calls[arm]:6.0f}  {each}", flush=True)
         if arm.startswith("flagscale_perf") and thread > BAR_US:
             missed.append(f"missed   {host}: {arm}: {thread:.0f}, bar {BAR_US:g}")
     return missed

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec
 
@@ -193,8 +193,8 @@ class TrainingHooks:
         """The loop begins a new pass."""
         self._monitor.notes.loop_top_ns = monotonic_ns()
 
-    # The next two are the wall and the meter again, in place of a decorator: it would double their calls, and
-    # in a real training each call here costs microseconds (docs/operations.md).
+    # The next three are the wall and the meter again, in place of a decorator: it would double their calls,
+    # and in a real training each call here costs microseconds (docs/operations.md).
 
     def step_start(self) -> None:
         """A train step begins."""
@@ -236,6 +236,15 @@ class TrainingHooks:
                 self.profile.end(numbers)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
+
+    def count(self, add: Callable[[Sequence[Any], bool], None], batches: Sequence[Any], begins: bool) -> None:
+        """An adapter's loop counts micro-batches of a step, which `begins` with them or has had others."""
+        now_ns = monotonic_ns()
+        try:
+            add(batches, begins)
+            self._monitor.notes.spent_ns += monotonic_ns() - now_ns
+        except Exception as error:  # whatever it is: no failure of the monitor may end a training
+            self._failed("count", error)
 
     def count_by(self, counter: WorkCounter) -> None:
         """Has this rank's work counted, in the training that has begun."""

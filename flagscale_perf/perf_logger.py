@@ -30,10 +30,8 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> Instrument:
 
 class PerfLogger(Recorder):
     """A training's session: `step` and `event` are called on the training thread; nothing here raises or
-    blocks it.
+    blocks it. A step is a StepRecord, and before it the MarksRecords of its phases.
     """
-
-    step = Recorder.put  # a StepRecord, and before it the MarksRecords of its phases
 
     @classmethod
     def start(

@@ -19,7 +19,7 @@ from flagscale_perf.training.marks import in_slots
 from flagscale_perf.training.recording.doing import Whereabouts
 from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers, WorkCounter
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
-from flagscale_perf.training.work import RankWork
+from flagscale_perf.training.work import NOT_COUNTED, RankWork
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
@@ -34,7 +34,7 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _NO_FLOPS = (None, None)
-_NOT_COUNTED = (None, None, None)
+_NOTHING_OWED = (None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
@@ -49,7 +49,7 @@ class Notes:
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
         counter: counts the rank's work; None where that follows from the step's size.
-        work: what it has counted, the last three fields of the step's record.
+        work: what it or the host's loop has counted, the last three fields of the step's record.
     """
 
     __slots__ = ("counter", "logged_ns", "loop_top_ns", "spent_ns", "work")
@@ -59,7 +59,7 @@ class Notes:
         self.loop_top_ns: int | None = None
         self.logged_ns: int | None = None
         self.counter: WorkCounter | None = None
-        self.work: RankWork = _NOT_COUNTED
+        self.work: RankWork = NOT_COUNTED
 
 
 class Overrun(NamedTuple):
@@ -196,6 +196,12 @@ class StepMeter:
             self._marks_ns = self.timeline.cost_ns
         self._train_step_ns = now_ns - self._start_ns
         self._numbers = numbers
+        self.notes.work, packed = numbers.work, numbers.packed
+        if packed is not None:
+            if packed is self._last_packed[1] and numbers.updated:
+                self._packed_flops = self._last_packed[2]
+            else:
+                self.packed(packed)
         if self._consumed is not None:
             self._consumed += numbers.samples
         if self._memory_interval and numbers.iteration % self._memory_interval == 0:
@@ -279,7 +285,9 @@ class StepMeter:
             self._warmup = 0
             self._last = record.iteration
             self._numbers = self._pair = self._taken = None
-            if self._pending or not self._emit_owed(owed, is_forced=False):
+            if owed[1:] == _NOTHING_OWED and not self._pending:
+                self._emit(record)
+            elif self._pending or not self._emit_owed(owed, is_forced=False):
                 self._pending.append(owed)
         if self._pending:
             self._emit_pending(leave=MAX_PENDING)
@@ -289,7 +297,7 @@ class StepMeter:
 
         `tests/unit/test_perf_metrics.py` compares the record by the names of its fields.
         """
-        iteration, trained, samples, tokens, microbatches = numbers
+        iteration, trained, samples, tokens, microbatches, _, _ = numbers
         outcome, skipped_samples = _TRAINED, 0
         if not trained:
             outcome, samples, tokens, skipped_samples = _UPDATE_SKIPPED, 0, 0, samples

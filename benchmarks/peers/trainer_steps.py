@@ -2,15 +2,17 @@
 that has next to nothing to do, so that a step is what the Trainer makes of it. Under a monitor, it switches
 that on and off every few steps, and writes what each step took.
 
-    trainer_steps.py HOST MONITOR ROUNDS OUTPUT
+    trainer_steps.py HOST MONITOR ROUNDS OUTPUT [calls]
 
 One process, so that both arms meet the same machine; their order is drawn anew in every round. A step is from
 the end of the one before to its own end, by the time of its own thread, of its whole process, and by the
-clock; the first steps of an arm do not count.
+clock; the first steps of an arm do not count. `calls`: instead, how many of the monitor's Python functions
+its thread has called.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
@@ -32,7 +34,7 @@ OFF = "off"
 class Ours:
     """The monitor, as its launcher has put it in; off, nothing but its wrappers is left."""
 
-    arms = (OFF, "on", "on with phases")
+    arms, package = (OFF, "on", "on with phases"), "flagscale_perf"
 
     def __init__(self) -> None:
         from flagscale_perf import hooks
@@ -49,7 +51,7 @@ class Ours:
 class TraceML:
     """TraceML, as `traceml run` has put it in; off by its own switch, nothing but its patches is left."""
 
-    arms = (OFF, "on")
+    arms, package = (OFF, "on"), "traceml_ai"
 
     def set(self, arm: str) -> None:
         """What is on from now on."""
@@ -59,11 +61,34 @@ class TraceML:
 MONITORS: dict[str, Any] = {"flagscale_perf": Ours, "TraceML": TraceML}
 
 
+class Calls:
+    """Counts what this thread calls of a package."""
+
+    def __init__(self, package: str) -> None:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None and spec.origin is not None
+        self._within, self._count = os.path.dirname(spec.origin) + os.sep, 0
+
+    def read(self) -> list[int]:
+        """How many so far; counts from the first reading on."""
+        sys.setprofile(self._seen)
+        return [self._count]
+
+    def _seen(self, frame: Any, event: str, _: Any) -> None:
+        self._count += event == "call" and frame.f_code.co_filename.startswith(self._within)
+
+
+def times() -> list[int]:
+    """By each clock."""
+    return [clock() for clock in CLOCKS.values()]
+
+
 class Switch:
     """Notes each step, and sets another arm between two of them."""
 
-    def __init__(self, monitor: str, rounds: int) -> None:
+    def __init__(self, monitor: str, rounds: int, is_counting: bool) -> None:
         self._kind, self._rounds = MONITORS[monitor], rounds
+        self._read = Calls(self._kind.package).read if is_counting else times
         self._monitor: Any = None
         self._before: list[int] | None = None
         self.steps = WARMUP + rounds * len(self._kind.arms) * (SETTLE + TIMED) + 1
@@ -89,7 +114,7 @@ class Switch:
 
     def ended(self) -> None:
         """It is over."""
-        now = [clock() for clock in CLOCKS.values()]
+        now = self._read()
         if self._before is not None and self._arm is not None:
             self.taken.append((self._arm, [b - a for a, b in zip(self._before, now, strict=True)]))
         self._before = now
@@ -189,11 +214,11 @@ def of_lightning(model: Any, switch: Switch) -> None:
 
 
 def main() -> None:
-    """Trains, and writes the arm and the nanoseconds by each clock of every timed step."""
-    host, monitor, rounds, output = sys.argv[1:]
+    """Trains, and writes the arm and the nanoseconds by each clock, or the calls, of every timed step."""
+    host, monitor, rounds, output, *calls = sys.argv[1:]
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    switch = Switch(monitor, int(rounds))
+    switch = Switch(monitor, int(rounds), bool(calls))
     {"transformers": of_transformers, "lightning": of_lightning}[host](Idle(), switch)
     Path(output).write_text(json.dumps(switch.taken), encoding="utf-8")
 

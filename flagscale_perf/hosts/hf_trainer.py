@@ -18,6 +18,7 @@ from flagscale_perf.hosts.trainer_loop import TrainerHost
 from flagscale_perf.hosts.wrappers import after, before, paused, phased
 
 TRAINER_MODULE = "transformers.trainer"
+_SCALING = ("DEEPSPEED", "MEGATRON_LM")  # the loss by themselves, and pass over updates
 # What of the Trainer must be there, as since transformers 4.46; without one of them it is left alone.
 POINTS = ("train", "get_batch_samples", "compute_loss", "evaluate", "_save_checkpoint")
 
@@ -26,22 +27,20 @@ class _Told:
     """See `trainer_loop.Trainer`."""
 
     def __init__(self, trainer: Any) -> None:
-        args, self._accelerator, self._state = trainer.args, trainer.accelerator, trainer.state
+        args, accelerator = trainer.args, trainer.accelerator
         self.host = f"transformers {core_loop.version_of('transformers')} Trainer"
-        self.model = self._accelerator.unwrap_model(trainer.model)
+        self.model = accelerator.unwrap_model(trainer.model)
         self.rank, self.world_size = int(args.process_index), int(args.world_size)
         self.data_parallel = self.world_size // int(getattr(self.model, "_tp_size", None) or 1)
         self.accumulated = args.gradient_accumulation_steps
         self.precision = "bf16" if args.bf16 else "fp16" if args.fp16 else ""
-        self.steps, self.missing = self._state.max_steps, list[str]()
-
-    def finished(self) -> int:
-        """By the host's own count of steps."""
-        return int(self._state.global_step)
-
-    def skipped(self) -> bool:
-        """As the host asks its optimizer."""
-        return bool(self._accelerator.optimizer_step_was_skipped)
+        self.steps, self.missing = trainer.state.max_steps, list[str]()
+        self.arguments = args.to_dict()
+        # Both as the host counts and asks, each step without a function of ours.
+        self.finished: Callable[[], int] = functools.partial(getattr, trainer.state, "global_step")
+        is_scaled = getattr(accelerator, "scaler", None) or accelerator.distributed_type in _SCALING
+        asked = functools.partial(getattr, accelerator, "optimizer_step_was_skipped")
+        self.skipped: Callable[[], bool] | None = asked if is_scaled else None
 
 
 class HuggingFace(TrainerHost):
@@ -92,21 +91,15 @@ class HuggingFace(TrainerHost):
                 hooks.step_start()
                 loading.start()
             found = original(trainer, *args, **kwargs)
-            if hooks.active or self.loop is None:
+            if hooks.active:
                 loading.stop()
-                hooks.attach(lambda: self._loaded(found[0]))
+            elif self.loop is None:
+                hooks.attach(lambda: self.begin(found[0][0] if found[0] else None))
+            if hooks.active:
+                hooks.count(self.add, found[0], True)
             return found
 
         return get_batch_samples
-
-    def _loaded(self, batches: list[Any]) -> None:
-        """The micro-batches of a step."""
-        if self.loop is None:
-            self.begin(batches[0] if batches else None)
-        else:
-            self.loop.begin()
-        for batch in batches:
-            self.add(batch)
 
     def _on_step_end(self, original: Callable[..., Any]) -> Callable[..., Any]:
         hooks = self.hooks

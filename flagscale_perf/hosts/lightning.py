@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +40,6 @@ class _Told:
     """See `trainer_loop.Trainer`."""
 
     def __init__(self, trainer: Any, package: str) -> None:
-        self._epoch = trainer.fit_loop.epoch_loop
         self.host = f"{package} {core_loop.version_of(package)} Trainer"
         self.model = _language_model(trainer.lightning_module)
         self.rank, self.world_size = int(trainer.global_rank), int(trainer.world_size)
@@ -51,16 +50,14 @@ class _Told:
         # Under manual optimization it counts every optimizer's steps by themselves.
         steps = trainer.estimated_stepping_batches if trainer.lightning_module.automatic_optimization else 0
         self.steps = int(steps) if 0 < steps < math.inf else None
+        # Its own say nothing of what scripts give to their loaders and callbacks.
+        self.arguments: Mapping[str, Any] | None = None
         has_scaler = getattr(trainer.precision_plugin, "scaler", None) is not None
         self.missing = ["updates that the gradient scaler skips (they count)"] * has_scaler
-
-    def finished(self) -> int:
-        """By the host's count for its loggers, which is one a step however many optimizers there are."""
-        return int(self._epoch._batches_that_stepped)
-
-    def skipped(self) -> bool:
-        """Not known without waiting for the device."""
-        return False
+        # By the host's count for its loggers, which is one a step however many optimizers there are.
+        loop = trainer.fit_loop.epoch_loop
+        self.finished: Callable[[], int] = functools.partial(getattr, loop, "_batches_that_stepped")
+        self.skipped: Callable[[], bool] | None = None  # not known without waiting for the device
 
 
 def _language_model(module: Any) -> Any:
@@ -75,7 +72,7 @@ def _language_model(module: Any) -> Any:
 class Lightning(TrainerHost):
     """Of the Trainer's module only `_run_stage` is wrapped all the time, where everything is set up."""
 
-    _is_in_step = False
+    _is_in_step = _is_first = False
 
     def patch(self, module: ModuleType) -> None:
         """Wraps the beginning of a training. A Trainer without what is called in one is left alone."""
@@ -97,7 +94,8 @@ class Lightning(TrainerHost):
 
     def patch_training(self) -> None:
         """Wraps what a training calls, until it ends."""
-        self._is_in_step = False
+        self._is_in_step = self._is_first = False
+        self._stage = self.trainer.state.stage
         loading = phase_timer(self.hooks, "batch-generator")
         phase = functools.partial(functools.partial, phased, hooks=self.hooks)
         pause = functools.partial(functools.partial, paused, hooks=self.hooks)
@@ -128,8 +126,7 @@ class Lightning(TrainerHost):
         @functools.wraps(original)
         def advance(epoch: Any, *args: Any, **kwargs: Any) -> Any:
             if hooks.active and not self._is_in_step and self.loop is not None:
-                self._is_in_step = True
-                self.loop.begin()
+                self._is_in_step = self._is_first = True
                 hooks.step_start()
             try:
                 return original(epoch, *args, **kwargs)
@@ -144,8 +141,13 @@ class Lightning(TrainerHost):
 
         @functools.wraps(original)
         def batch_to_device(strategy: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.trainer is not None and self.trainer.training:
-                hooks.attach(lambda: self._loaded(batch))
+            if self.trainer.state.stage is self._stage:  # and not an evaluation in between
+                if self.loop is None:
+                    self._is_in_step = self._is_first = True
+                    hooks.attach(lambda: self.begin(batch))
+                if hooks.active:
+                    hooks.count(self.add, (batch,), self._is_first)
+                    self._is_first = False
             moving.start()
             try:
                 return original(strategy, batch, *args, **kwargs)
@@ -153,12 +155,6 @@ class Lightning(TrainerHost):
                 moving.stop()
 
         return batch_to_device
-
-    def _loaded(self, batch: Any) -> None:
-        if self.loop is None:
-            self.begin(batch)
-            self._is_in_step = True
-        self.add(batch)
 
     def _run(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Around the optimization of a micro-batch, which is the last of its step or not."""
@@ -168,7 +164,11 @@ class Lightning(TrainerHost):
         def run(optimization: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(optimization, *args, **kwargs)
             if hooks.active and self._is_in_step:
-                hooks.attach(self._end)
+                if self.trainer.accumulate_grad_batches == 1:  # the host need not be asked
+                    self._is_in_step = False
+                    hooks.step_end(False)
+                else:
+                    hooks.attach(self._end)
             return result
 
         return run

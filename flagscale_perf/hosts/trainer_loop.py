@@ -8,25 +8,27 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.flops_calculator import args_from_config
+from flagscale_perf.flops_calculator import Packed, args_from_config
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import refuse_frozen
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.work import OFFSETS, Documents, RankCounter, lengths_of
 from flagscale_perf.hosts.wrappers import ending
-from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.work import AS_RANK_0, Microbatch, RankWork
+from flagscale_perf.training.host_arguments import recorded, recorded_environment
+from flagscale_perf.training.work import AS_RANK_0, NOT_COUNTED, Microbatch, RankWork
 
 _PADDING = "padding, where there is any (it counts as tokens)"
 _LAYER = "GradientCheckpointingLayer"
+_NOTHING = (0, 0, 0, 0, 0)
 _NO_TOKENS = "tokens (the batches have no input_ids of two dimensions)"
 
 
@@ -42,6 +44,10 @@ class Trainer(Protocol):
         precision: in which it computes, such as "bf16-mixed"; the model's own if it says nothing.
         steps: of the whole training; None if unknown.
         missing: what it does not say.
+        arguments: its own, by name; None where it keeps none.
+        finished: returns the steps before this one, or before the next where none is under way.
+        skipped: returns whether the optimizer has passed over its last update; None where it never does, or
+            nobody knows.
     """
 
     host: str
@@ -53,16 +59,13 @@ class Trainer(Protocol):
     precision: str
     steps: int | None
     missing: list[str]
-
-    def finished(self) -> int:
-        """Steps before this one, or before the next where none is under way."""
-
-    def skipped(self) -> bool:
-        """Whether the optimizer has passed over its last update."""
+    arguments: Mapping[str, Any] | None
+    finished: Callable[[], int]
+    skipped: Callable[[], bool] | None
 
 
 class TrainerLoop:
-    """`hooks.Loop` for one training, and its `WorkCounter` where each row of a batch is one document.
+    """`hooks.Loop` for one training.
 
     Args:
         trainer: see there.
@@ -70,15 +73,21 @@ class TrainerLoop:
         config: the options in force.
 
     Attributes:
-        ranks, spent_ns: see `WorkCounter`.
+        ranks: that have batches of their own; each is taken to have as much as this one.
+        counts_rows: each row of a batch is one document, so that its lengths are this rank's work.
     """
 
     def __init__(self, trainer: Trainer, batch: Any, config: PerfConfig) -> None:
         self._trainer, self._config = trainer, config
+        self._finished, self._skipped = trainer.finished, trainer.skipped
         self.ranks = trainer.data_parallel
-        self.rehearsing = False
+        self.rehearsing = self.counts_rows = False
         self._consumed = 0
-        self.begin()
+        # Samples, their tokens and their squared lengths, micro-batches, and those of them without tokens; of
+        # these the step before, and what followed from it.
+        self._held = self._last = _NOTHING
+        self._work: RankWork = NOT_COUNTED
+        self._packed: Packed | None = None
         tokens = _tokens_of(batch)
         self._rows, self._width = map(int, tokens.shape) if tokens is not None else (_rows_of(batch), 0)
 
@@ -152,6 +161,8 @@ class TrainerLoop:
             train_iters=trainer.steps,
             resume_iteration=trainer.finished(),
             tensorboard_dir=None,
+            arguments=None if trainer.arguments is None else recorded(trainer.arguments),
+            environment=None if trainer.arguments is None else recorded_environment(os.environ),
             missing=[_PADDING if self._width else _NO_TOKENS, *others, *trainer.missing],
         )
 
@@ -161,44 +172,52 @@ class TrainerLoop:
 
     def position(self) -> tuple[int, int]:
         """By the host's own count of steps."""
-        return self._trainer.finished(), self._consumed
+        return self._finished(), self._consumed
 
-    def begin(self) -> None:
-        """The micro-batches of a step follow."""
-        self._samples = self._tokens = self._squared_lengths = self._microbatches = self.spent_ns = 0
-        self._is_unseen = False
-
-    def add(self, batch: Any) -> None:
-        """One of them."""
-        start_ns = monotonic_ns()
-        tokens = _tokens_of(batch)
-        self._microbatches += 1
-        if tokens is None:
-            self._samples += _rows_of(batch)
-            self._is_unseen = True
-        else:
-            rows, width = tokens.shape
-            self._samples += rows
-            self._tokens += rows * width
-            self._squared_lengths += rows * width * width
-        self.spent_ns += monotonic_ns() - start_ns
-
-    def take(self) -> RankWork:
-        """Of the step that has just ended; None where a batch has shown no tokens."""
-        return (None, None, None) if self._is_unseen else (self._tokens, self._squared_lengths, None)
+    def add(self, batches: Sequence[Any], begins: bool) -> None:
+        """Micro-batches of a step, which `begins` with them or has had others."""
+        samples, tokens, squared_lengths, count, unseen = _NOTHING if begins else self._held
+        for batch in batches:
+            ids = batch.get("input_ids") if type(batch) is dict else _tokens_of(batch)
+            shape: Sequence[int] = getattr(ids, "shape", ())
+            if len(shape) == 2:
+                rows, width = shape
+                samples += rows
+                tokens += rows * width
+                squared_lengths += rows * width * width
+            else:
+                samples += _rows_of(batch)
+                unseen += 1
+        self._held = samples, tokens, squared_lengths, count + len(batches), unseen
 
     def numbers(self, result: bool) -> StepNumbers:
         """Of the step that has just ended; `result`: whether the host has counted it already. All ranks count
         as having as much.
         """
-        trainer, samples = self._trainer, self._samples * self.ranks
-        self._consumed += samples
-        count, updated = trainer.finished() + (not result), not trainer.skipped()
-        return StepNumbers(count, updated, samples, self._tokens * self.ranks, self._microbatches)
+        held, ranks = self._held, self.ranks
+        samples, tokens, squared_lengths, microbatches, unseen = held
+        if held != self._last:
+            self._last, self._work, self._packed = held, NOT_COUNTED, None
+            if self.counts_rows and not unseen:
+                self._work = tokens, squared_lengths, None
+                self._packed = Packed(tokens * ranks, squared_lengths * ranks)
+        self._consumed += samples * ranks
+        return tuple_of(
+            StepNumbers,
+            (
+                self._finished() + (not result),
+                self._skipped is None or not self._skipped(),
+                samples * ranks,
+                tokens * ranks,
+                microbatches,
+                self._work,
+                self._packed,
+            ),
+        )
 
     def skipped_samples(self) -> int:
         """Those of a step."""
-        return self._samples * self.ranks
+        return self._held[0] * self.ranks
 
     def names_phases(self) -> bool:
         """By what the host calls in a step."""
@@ -247,7 +266,7 @@ class TrainerHost:
         self.trainer: Any = None
         self.loop: TrainerLoop | None = None
         self._config: PerfConfig
-        self._counter: RankCounter | None = None
+        self.add: Callable[[Sequence[Any], bool], None]  # counts micro-batches, see `TrainerLoop.add`
 
     def patch_training(self) -> None:
         """Wraps what a training calls, until it ends."""
@@ -278,13 +297,15 @@ class TrainerHost:
             try:
                 return run(trainer, *args, **kwargs)
             finally:
-                self.trainer = self.loop = self._counter = None
+                self.trainer = self.loop = None
+                vars(self).pop("add", None)
 
         return train
 
     def begin(self, batch: Any) -> None:
         """The first batch is there, and what it holds is known: only now the session begins."""
         self.loop = loop = TrainerLoop(self.told(self.trainer), batch, self._config)
+        self.add = loop.add
         self.hooks.train_start(loop)
         if not self.hooks.active:
             return
@@ -296,14 +317,15 @@ class TrainerHost:
         """Counts documents where batches show them, else rows."""
         documents = Documents(restart="position_ids" in batch)
         if not documents.restart and not any(name in batch for name in OFFSETS):
-            self.hooks.count_by(loop)
+            loop.counts_rows = True
         elif lengths_of(batch, documents) is not None:
-            self._counter = RankCounter(self.hooks, documents, loop.ranks)
-            self.hooks.count_by(self._counter)
+            counter = RankCounter(self.hooks, documents, loop.ranks)
+            self.hooks.count_by(counter)
+            self.add = functools.partial(_add_documents, loop, counter)
 
-    def add(self, batch: Any) -> None:
-        """One more micro-batch of the step."""
-        if self.loop is not None:
-            self.loop.add(batch)
-        if self._counter is not None:
-            self._counter.add(batch)
+
+def _add_documents(loop: TrainerLoop, counter: RankCounter, batches: Sequence[Any], begins: bool) -> None:
+    loop.add(batches, begins)
+    for batch in batches:
+        counter.add(batch)
+    counter.spent_ns = 0  # `hooks.count` has it

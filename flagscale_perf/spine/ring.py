@@ -100,6 +100,7 @@ class Ring:
         self._words = self._view[:HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = 0  # the producer's
+        self._room = self.slots  # 0 once nothing may be put
         layouts = {kind: registered.layout for kind, registered in TYPES.items() if registered.layout}
         self._packers = {kind: layout.packer() for kind, layout in layouts.items()}
         self._unpackers = {layout.slot: layout.unpack for layout in layouts.values()}
@@ -135,11 +136,13 @@ class Ring:
 
     def put(self, record: Record) -> None:
         """Stores the record, one thread at a time; counts a drop if the ring is full or a value does not fit.
-        Never raises, never waits.
+        Does nothing once it has been left. Never raises, never waits.
         """
         head = self._head
         try:
-            if head - self._known_tail >= self.slots:
+            if head - self._known_tail >= self._room:
+                if not self._room:
+                    return
                 self._known_tail = self._words[_WORD_TAIL]
                 if head - self._known_tail >= self.slots:
                     self._drop(record)
@@ -209,6 +212,10 @@ class Ring:
         """Ends the producer's side; nothing may be put after it."""
         self._words[_WORD_CLOSED_AT] = at_ns
         self._reason = reason
+
+    def leave(self) -> None:
+        """This end puts nothing more, whoever still calls it."""
+        self._room = 0
 
     @property
     def end(self) -> RingEnd | None:
@@ -280,6 +287,11 @@ class Producer:
         if ring is not None:
             ring.put(record)
 
+    @property
+    def step(self) -> Callable[[Record], None]:
+        """`put` of the ring itself, for what is called in every step."""
+        return self.put if self._ring is None else self._ring.put
+
     def event(self, name: str, position: int, text: str) -> None:
         """Keeps an `EventRecord`; its text may be cut to 200 bytes."""
         self.put(EventRecord(name, monotonic_ns(), position, text))
@@ -293,12 +305,15 @@ class Producer:
         """Stores nothing more. Returns the closed ring; None the second time and in a forked child."""
         ring, self._ring = self._ring, None
         if ring is not None:
+            ring.leave()
             ring.close(reason, monotonic_ns())
         return ring
 
     def _abandon(self) -> None:
         """Called in a forked child: the ring stays the parent's."""
-        self._ring = None
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            ring.leave()
 
 
 _live: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -16,6 +16,7 @@ UNKNOWN = -1
 # In what is not available, where a job's FLOPs follow from the documents of one rank
 AS_RANK_0 = "other ranks' as rank 0's"
 RankWork = tuple[int | None, int | None, int | None]  # the first three, as `StepRecord` has them
+NOT_COUNTED: RankWork = (None, None, None)
 
 
 class Microbatch(NamedTuple):

@@ -1,6 +1,7 @@
 """A user's script: Hugging Face's Trainer on a small model, without a line for the monitor.
 
-`hf_train.py --varied`: samples of different lengths. It prints what it counts itself: each step's tokens.
+`hf_train.py [--varied] ARGUMENTS...`: `--varied`: samples of different lengths; the others are the Trainer's,
+read by transformers' own parser. It prints what it counts itself: each step's tokens.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import sys
 from typing import Any
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 VARIED, SEQUENCE, STEPS = "--varied" in sys.argv, 32, 6
+USUAL = (
+    "--output_dir out --per_device_train_batch_size 2 --per_device_eval_batch_size 2 --logging_steps 1"
+    f" --gradient_accumulation_steps 2 --max_steps {STEPS} --save_steps 3 --eval_strategy steps"
+    " --report_to none --use_cpu --disable_tqdm true --eval_steps 3"
+)
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -44,20 +50,8 @@ def main() -> None:
     torch.manual_seed(1)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=100))
-    arguments = TrainingArguments(
-        output_dir="out",
-        per_device_train_batch_size=2,
-        per_device_eval_batch_size=2,
-        gradient_accumulation_steps=2,
-        max_steps=STEPS,
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        save_steps=3,
-        eval_strategy="steps",
-        eval_steps=3,
-        disable_tqdm=True,
-    )
+    words = [*USUAL.split(), *(word for word in sys.argv[1:] if word != "--varied")]
+    (arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(words)
     few = torch.utils.data.Subset(Numbers(), range(4))
     trainer = Counting(model=model, args=arguments, train_dataset=Numbers(), eval_dataset=few)
     trainer.train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,33 @@ def test_samples_of_varied_lengths_on_two_ranks(tmp_path: Path) -> None:
     assert "work of other ranks' as rank 0's" in found.output
     report = run.report()
     assert report.ranks is not None and len(report.ranks.entries) == 2
+
+
+def test_the_patch_is_arguments_that_the_trainer_takes_and_compare_names_them(tmp_path: Path) -> None:
+    base, new = tmp_path / "base", tmp_path / "new"
+    given = ["--max_steps", "48", "--eval_steps", "6", "--per_device_eval_batch_size", "1"]
+    given += ["--save_strategy", "no"]
+    base.mkdir()
+    new.mkdir()
+    first = train(base, *LAUNCH, str(SCRIPT), *given, **ON)
+    words = shlex.split(printed("report", first.records, "--patch"), comments=True)
+    assert words[words.index("--eval_steps") + 1] == "12"
+    second = train(new, *LAUNCH, str(SCRIPT), *given, *words, **ON)
+    evaluated = [
+        sum(step.eval_ns > 0 for step in steps_of(open_run(each.records))) for each in (first, second)
+    ]
+    assert evaluated == [8, 4]
+    arguments = open_run(second.records).facts.arguments
+    assert arguments is not None and arguments["eval_steps"] == 12
+    said = " ".join(printed("compare", first.records, second.records).split())
+    assert "of what BASE's findings advise NEW has" in said and "--eval_steps 12" in said
+
+
+def printed(*words: object) -> str:
+    command = [sys.executable, "-m", "flagscale_perf", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    assert not done.stderr, done.stderr
+    return done.stdout
 
 
 MODEL = "model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=100))"

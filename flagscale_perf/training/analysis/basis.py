@@ -11,6 +11,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.analysis.findings.own_names import is_trainer
 from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
 from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
@@ -26,7 +27,7 @@ _FACTS_OF_A_PROCESS = {
 # Of the host's arguments, where a process begins or puts its files; and those that are facts of their own.
 _ARGUMENTS_OF_A_PROCESS = {
     *("rank", "local_rank", "iteration", "curr_iteration"),
-    *("load", "save", "tensorboard_dir", "wandb_save_dir"),
+    *("load", "save", "tensorboard_dir", "wandb_save_dir", "output_dir", "logging_dir", "run_name"),
     *("consumed_train_samples", "consumed_valid_samples", "skipped_train_samples", "log_interval"),
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size"),
     *("context_parallel_size", "expert_model_parallel_size", "transformer_pipeline_model_parallel_size"),
@@ -132,11 +133,12 @@ def _is_one_model(facts: Sequence[RunFacts]) -> bool:
 def configuration(run: RunSteps) -> dict[str, Any]:
     """The run's facts and options, without those of a process."""
     header = run.session.header
+    dash = "_" if is_trainer(run.facts.host) else "-"
     return {
         **of_facts(header.facts),
         **of_model(run.facts),
         **{
-            name if "." in name else f"--{name.replace('_', '-')}": value
+            name if "." in name else f"--{name.replace('_', dash)}": value
             for name, value in of_host(header.facts).items()
         },
         **_without(header.config, _OPTIONS_OF_A_PROCESS),

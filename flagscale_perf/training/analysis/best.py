@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from flagscale_perf.analysis.replays import Cause, Change, Offer, PathTimes, offered
+from flagscale_perf.analysis.rules import Change as Advised
 from flagscale_perf.training.analysis.asked import Asked
-from flagscale_perf.training.analysis.findings.own_names import TRAINER_HOST, flag_of_trainer
+from flagscale_perf.training.analysis.findings.own_names import accumulates, in_own_names
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
 
 MOST, _LATE = 10, 3  # changes; late ranks among them
-# The host's own options, by what is changed.
+# Megatron's options, by what is changed.
 FLAGS = {
     "m": "--global-batch-size",
     "pp": "--pipeline-model-parallel-size",
@@ -38,19 +39,19 @@ _OF_VALUE = ("pp", "v", "mbs", "tp", "cp", "ep", "seq")  # whose option takes th
 
 def option_of(change: Change, facts: RunFacts) -> str:
     """The host's own option for that change, with its value where that is known; "" where there is none."""
-    if facts.host.startswith(TRAINER_HOST):
-        if change.name == "m":
-            return f"--gradient_accumulation_steps {change.value}"
-        known = _option_of(change, facts).split(", ")
-        return ", ".join(own for flag in known if flag and (own := flag_of_trainer(flag)))
-    return _option_of(change, facts)
-
-
-def _option_of(change: Change, facts: RunFacts) -> str:
-    flag, rows = FLAGS.get(change.name, ""), (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
-    if change.name == "m" and rows:
-        return f"{flag} {int(change.value) * rows}"
-    return f"{flag} {change.value}" if change.name in _OF_VALUE else flag
+    flags = [each for each in FLAGS.get(change.name, "").split(", ") if each]
+    rows = (facts.micro_batch_size or 0) * (facts.data_parallel or 0)
+    value = change.value if change.name in _OF_VALUE else None
+    if change.name == "m" and accumulates(facts):
+        flags, value = ["--gradient-accumulation-steps"], change.value
+    elif change.name == "m" and rows:
+        value = str(int(change.value) * rows)
+    if value is not None:
+        advised = Advised([f"{flag} {value}" for flag in flags], "", settings=dict.fromkeys(flags, value))
+    else:
+        advised = Advised(flags, "")
+    own = in_own_names(advised, facts)
+    return ", ".join(own.flags if own else [])
 
 
 def best(asked: Asked, facts: RunFacts) -> list[Offer]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.session import Session
 from flagscale_perf.training.analysis.findings.advice import YAML_HOST, name_of
-from flagscale_perf.training.analysis.findings.own_names import override
+from flagscale_perf.training.analysis.findings.own_names import is_trainer, override, plain
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.facts import RunFacts
 
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     """A setting that is advised.
 
     Attributes:
-        head: the flag, such as `--num-workers`, the place in Bridge's configuration, such as
+        head: the host's flag, such as `--num-workers`, the place in Bridge's configuration, such as
             `dataset.num_workers`, or the variable.
         value: True for a switch; that of a place is Bridge's.
         finding: the costliest that advises it.
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
             return shlex.quote(override(self.head, self.value))
         if not self.is_flag:
             return f"{self.head}={shlex.quote(str(self.value))}"
-        return self.head if self.value is True else f"{self.head} {shlex.quote(str(self.value))}"
+        return self.head if self.value is True else f"{self.head} {shlex.quote(plain(self.value))}"
 
     def is_in(self, facts: RunFacts) -> bool:
         """Whether a run with these facts has it."""
@@ -140,6 +140,9 @@ def lines_of(patch: Patch, facts: RunFacts, run: str) -> list[str]:
     head = f"# what the findings of {run} advise: {count} setting{'s' * (count != 1)}"
     lines = [_PACKAGE] * is_yaml + [head]
     lines += [f"# not set here: {flag} ({finding})" for flag, finding in patch.others]
+    if is_trainer(facts.host) and (given := [each for each in patch.settings if each.is_flag]):
+        words = ", ".join(f"{name_of(each.head)}={each.value!r}" for each in given)
+        lines.append(f"# of a script that parses no arguments: TrainingArguments(..., {words})")
     return lines + (_yaml(patch) if is_yaml else _line(patch))
 
 

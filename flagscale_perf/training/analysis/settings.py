@@ -12,6 +12,7 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.basis import of_facts, of_host, of_model
+from flagscale_perf.training.analysis.findings.own_names import is_trainer
 from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.facts import RunFacts
 
@@ -42,9 +43,10 @@ Settings = Mapping[str, Any]
 
 def settings_of(header: RunHeader, facts: RunFacts) -> dict[str, Any]:
     """The configuration of the training with this header and its facts, by key: facts and the host's
-    arguments, without those of a process; of a host without arguments the model's shape.
+    arguments, without those of a process; the model's shape where arguments do not say it.
     """
-    found = of_facts(header.facts) | (of_host(header.facts) if facts.arguments else of_model(facts))
+    tells_model = facts.arguments and not is_trainer(facts.host)
+    found = of_facts(header.facts) | of_host(header.facts) | ({} if tells_model else of_model(facts))
     for name in _NO_SETTINGS:
         found.pop(name, None)
     return found

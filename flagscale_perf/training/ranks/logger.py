@@ -15,8 +15,6 @@ from flagscale_perf.training.ranks.place import Place
 class RankLogger(OwnRing):
     """The counterpart of `PerfLogger` on other ranks than 0; its methods neither wait nor raise."""
 
-    step = OwnRing.put  # under the name that the hooks call on every rank
-
     @classmethod
     def start(cls, place: Place, identity: RankIdentity, directory: str) -> RankLogger:
         """Makes the ring, and starts the collector of a node without rank 0; `directory` of the run's files.

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.work import Microbatch, RankWork
+from flagscale_perf.training.work import NOT_COUNTED, Microbatch, RankWork
 
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
@@ -24,6 +24,9 @@ class StepNumbers(NamedTuple):
         samples: sequences consumed by all data-parallel ranks.
         tokens: tokens in them.
         microbatches: how many one data-parallel rank had.
+        work: of this rank, where the loop counts it.
+        packed: what all ranks have by that; None where it follows from the step's size, or is not known. The
+            same object as in the step before says that nothing has changed.
     """
 
     iteration: int
@@ -31,6 +34,8 @@ class StepNumbers(NamedTuple):
     samples: int
     tokens: int
     microbatches: int
+    work: RankWork = NOT_COUNTED
+    packed: Packed | None = None
 
 
 class Loop(Protocol):

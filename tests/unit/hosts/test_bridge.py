@@ -140,13 +140,13 @@ def test_steps_have_the_hosts_integers_and_an_abandoned_one_does_not_count(modul
         manager.fire("on_train_start", context)
         loop = hooks.events[0][1]
         assert loop.position() == (6, 72)
-        assert loop.numbers(context) == (7, True, 12, 96, 3)
+        assert loop.numbers(context)[:5] == (7, True, 12, 96, 3)
         context.skipped_iter = True
         assert train_step(({}, 1, False, False, 0)) == ({}, 1, False, False, 0)
-        assert loop.numbers(context) == (7, False, 12, 96, 3)
+        assert loop.numbers(context)[:5] == (7, False, 12, 96, 3)
         train_step(({}, True, False, True, 17))
         assert loop.numbers(context) is None
-        assert loop.numbers(context) == (7, False, 12, 96, 3)
+        assert loop.numbers(context)[:5] == (7, False, 12, 96, 3)
 
     pretrain.train = body
     patched(modules, hooks)

@@ -11,6 +11,7 @@ import torch
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hosts.trainer_loop import TrainerLoop
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.work import NOT_COUNTED
 
 CONFIG = {"model_type": "llama", "hidden_size": 8, "num_hidden_layers": 4, "num_attention_heads": 2}
 IDS = torch.zeros(3, 5, dtype=torch.long)
@@ -21,6 +22,7 @@ class Told:
 
     host, rank, world_size, data_parallel, accumulated = "made up", 0, 2, 2, 2
     precision, steps, missing = "bf16-mixed", 7, ["a thing"]
+    arguments = {"save_steps": 500, "hub_token": "secret"}
 
     def __init__(self, model: Any = None) -> None:
         self.model = model
@@ -68,23 +70,27 @@ class Model(torch.nn.Module):
 )
 def test_what_a_batch_holds(batch: Any, samples: int, tokens: int) -> None:
     loop = TrainerLoop(Told(), batch, PerfConfig())
-    loop.add(batch)
-    assert loop.numbers(False) == (5, True, samples, tokens, 1)
+    loop.add([batch], True)
+    assert loop.numbers(False) == (5, True, samples, tokens, 1, NOT_COUNTED, None)
     assert loop.position() == (4, samples)
     assert ("tokens" in loop.facts("CPU").missing[0].split()[:1]) == (not tokens)
+    assert loop.facts("CPU").arguments == {"save_steps": 500, "hub_token": "***"}
     assert loop.facts("CPU").dtype == "bf16" and loop.facts("CPU").missing[-1] == "a thing"
 
 
 def test_each_row_is_a_document_where_a_batch_shows_no_others() -> None:
     loop = TrainerLoop(Told(), {"input_ids": IDS}, PerfConfig())
-    loop.add({"input_ids": IDS})
-    loop.add({"input_ids": IDS[:, :2]})
-    assert (loop.take(), loop.ranks) == ((3 * 5 + 3 * 2, 3 * 25 + 3 * 4, None), 2)
-    loop.add({"pixels": IDS})
-    assert loop.take() == (None, None, None)
-    loop.begin()
-    loop.add({"input_ids": IDS})
-    assert loop.take() == (15, 75, None)
+    loop.counts_rows = True
+    loop.add([{"input_ids": IDS}], True)
+    loop.add([UserDict(input_ids=IDS[:, :2])], False)
+    first = loop.numbers(False)
+    assert first == (5, True, 12, 42, 2, (3 * 5 + 3 * 2, 3 * 25 + 3 * 4, None), (42, 2 * (3 * 25 + 3 * 4)))
+    loop.add([{"input_ids": IDS}, {"input_ids": IDS[:, :2]}], True)
+    assert loop.numbers(True) == (4, *first[1:]) and loop.numbers(True).packed is first.packed
+    loop.add([{"pixels": IDS}], False)
+    assert loop.numbers(False)[4:] == (3, NOT_COUNTED, None)
+    loop.add([{"input_ids": IDS}], True)
+    assert loop.numbers(False)[2:] == (6, 30, 1, (15, 75, None), (30, 150))
 
 
 def test_layers_that_are_run_again() -> None:

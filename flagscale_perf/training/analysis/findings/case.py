@@ -12,13 +12,7 @@ from flagscale_perf.spine.averages import median
 from flagscale_perf.spine.limits import Limit
 from flagscale_perf.training.analysis.asked import Asked
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
-from flagscale_perf.training.analysis.findings.own_names import (
-    BRIDGE_HOST,
-    TRAINER_HOST,
-    flag_of_trainer,
-    in_bridge,
-    place_in_bridge,
-)
+from flagscale_perf.training.analysis.findings.own_names import in_own_names, of_one_batch, value_of
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
@@ -76,9 +70,7 @@ class TrainingCase(Case):
 
     def argument(self, name: str) -> Any:
         """The value of the host's argument, such as "manual_gc"; None where it is unset or not known."""
-        arguments = self.facts.arguments or {}
-        place = place_in_bridge(name, arguments) if self._is_in_bridge else None
-        return arguments.get(place or name)
+        return value_of(name, self.facts)
 
     def number(self, name: str) -> float | None:
         """The same where it is a number."""
@@ -90,19 +82,8 @@ class TrainingCase(Case):
         return self.asked is None or alike(part * self.asked.share(*phases), share)
 
     def of_host(self, change: Change) -> Change | None:
-        """For Hugging Face's Trainer in its own flags and for Bridge as overrides of its configuration, where
-        they have them; the monitor's are variables.
-        """
-        if self._is_in_bridge:
-            return in_bridge(change, self.facts.arguments or {})
-        if not self.facts.host.startswith(TRAINER_HOST):
-            return change
-        flags = [own for flag in change.flags if (own := flag_of_trainer(flag))]
-        return replace(change, flags=flags, keys=[]) if flags or not change.flags else None
-
-    @property
-    def _is_in_bridge(self) -> bool:
-        return self.knows_arguments and self.facts.host.startswith(BRIDGE_HOST)
+        """In the settings of the run's host, see `own_names`."""
+        return in_own_names(of_one_batch(change, self.facts), self.facts)
 
     @property
     def entries(self) -> list[RankEntry]:

@@ -19,7 +19,10 @@ from flagscale_perf.training.analysis.fold import read_report
 from tests.captured_runs import evenly, make_late, write_run
 from tests.fakes import make_facts
 
-TRAINER = "transformers 5.23.0 Trainer"
+TRAINER, BRIDGE = "transformers 5.23.0 Trainer", "Megatron-Bridge 0.3.1"
+SETTINGS = dict.fromkeys(
+    ("train.global_batch_size", "model.pipeline_model_parallel_size", "dataset.num_workers"), 1
+)
 
 
 @pytest.fixture()
@@ -82,12 +85,19 @@ def test_an_even_run_of_one_rank_has_nothing_to_gain(tmp_path: Path) -> None:
         (TRAINER, Change("data_loading", "=", "0", "", "A"), "--dataloader_num_workers"),
         (TRAINER, Change("checkpoint", "=", "async", "", "A"), ""),
         (TRAINER, Change("pp", "=", "4", "", "B"), ""),
+        (BRIDGE, Change("m", "=", "16", "", "B"), "train.global_batch_size=64"),
+        (BRIDGE, Change("pp", "=", "4", "", "B"), "model.pipeline_model_parallel_size=4"),
+        (BRIDGE, Change("data_loading", "=", "0", "", "A"), "dataset.num_workers"),
+        (BRIDGE, Change("ep", "=", "2", "", "C"), ""),
+        ("lightning 2.6.6 Trainer", Change("m", "=", "16", "", "B"), "Trainer.accumulate_grad_batches"),
     ],
 )
 def test_the_host_s_own_option_with_its_value_where_that_is_known(
     host: str, change: Change, option: str
 ) -> None:
-    assert option_of(change, make_facts(host=host, micro_batch_size=1, data_parallel=4)) == option
+    arguments = SETTINGS if host == BRIDGE else None
+    facts = make_facts(host=host, micro_batch_size=1, data_parallel=4, arguments=arguments)
+    assert option_of(change, facts) == option
 
 
 def test_an_interval_that_is_open_says_so() -> None:

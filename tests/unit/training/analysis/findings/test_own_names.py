@@ -1,4 +1,4 @@
-"""What Megatron-Bridge calls the settings that findings name by Megatron's flags."""
+"""What other hosts call the settings that findings name by Megatron's flags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.rules import Change
-from flagscale_perf.training.analysis.findings.own_names import in_bridge
+from flagscale_perf.training.analysis.findings.own_names import in_own_names
 from flagscale_perf.training.analysis.patch import lines_of, patch_of, remark
 from flagscale_perf.training.facts import RunFacts
 from tests.fakes import make_facts
@@ -26,6 +26,23 @@ SETTINGS: dict[str, Any] = {
     "ddp.use_distributed_optimizer": False,
     "model.virtual_pipeline_model_parallel_size": None,
 }
+IN_BRIDGE = make_facts(host=HOST, arguments=SETTINGS)
+TRAINER = "transformers 5.23.0 Trainer"
+ARGUMENTS: dict[str, Any] = {
+    "dataloader_num_workers": 0,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 4,
+    "save_strategy": "steps",
+    "save_steps": 500,
+    "eval_strategy": "no",
+    "eval_steps": 8,
+    "logging_strategy": "steps",
+    "logging_steps": 0.1,
+    "fp16": True,
+    "bf16": False,
+}
+IN_TRAINER = make_facts(host=TRAINER, arguments=ARGUMENTS)
+IN_LIGHTNING = make_facts(host="lightning 2.6.6 Trainer")
 
 
 @pytest.mark.parametrize(
@@ -74,18 +91,16 @@ SETTINGS: dict[str, Any] = {
 def test_a_change_as_overrides(
     flags: list[str], values: dict[str, Any], overrides: list[str], known: dict[str, Any]
 ) -> None:
-    made = in_bridge(Change(flags, "why", settings=values), SETTINGS)
+    made = in_own_names(Change(flags, "why", settings=values), IN_BRIDGE)
     assert made == Change(overrides, "why")
     assert made is not None and made.settings == known
 
 
 def test_what_bridge_lacks_is_not_advised() -> None:
-    assert (
-        in_bridge(Change(["--tp-comm-overlap"], "why", settings={"--tp-comm-overlap": True}), SETTINGS)
-        is None
-    )
+    lacked = Change(["--tp-comm-overlap"], "why", settings={"--tp-comm-overlap": True})
     only_text = Change([], "look at what else runs")
-    assert in_bridge(only_text, SETTINGS) == only_text
+    for facts in (IN_BRIDGE, IN_TRAINER, IN_LIGHTNING):
+        assert (in_own_names(lacked, facts), in_own_names(only_text, facts)) == (None, only_text)
 
 
 def test_a_run_of_bridge_is_known_by_megatrons_names() -> None:
@@ -117,4 +132,65 @@ def test_the_patch_is_a_line_of_overrides_and_compare_knows_them() -> None:
 
     assert remark(found, [facts(), facts(**{"dataset.num_workers": 2})]) == [
         "of what BASE's findings advise NEW has dataset.num_workers=2 and has not checkpoint.load_optim=false"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "flags", "known"),
+    [
+        ("--num-workers", 4, ["--dataloader_num_workers 4"], {"--dataloader_num_workers": 4}),
+        ("--save-interval", None, ["--save_steps"], {}),
+        ("--bf16", True, ["--bf16", "--fp16 false"], {"--bf16": True, "--fp16": False}),
+        (
+            "--micro-batch-size",
+            4,
+            ["--per_device_train_batch_size 4", "--gradient_accumulation_steps 2"],
+            {"--per_device_train_batch_size": 4, "--gradient_accumulation_steps": 2},
+        ),
+        ("--micro-batch-size", 16, ["--per_device_train_batch_size"], {}),  # more samples than a step has
+        ("--perf-breakdown", None, ["FLAGSCALE_PERF_BREAKDOWN=1"], {}),
+    ],
+)
+def test_a_change_as_arguments_of_hugging_faces_trainer(
+    flag: str, value: Any, flags: list[str], known: dict[str, Any]
+) -> None:
+    written = [flag if value in (None, True) else f"{flag} {value}"]
+    given = Change(written, "why", settings={} if value is None else {flag: value})
+    made = case_of(TRAINER, **ARGUMENTS).of_host(given)
+    assert made == Change(flags, "why")
+    assert made is not None and made.settings == known
+
+
+def test_a_run_of_the_trainer_is_known_by_megatrons_names() -> None:
+    case = case_of(TRAINER, **ARGUMENTS)
+    known = [case.argument(name) for name in ("num_workers", "save_interval", "fp16")]
+    assert known == [0, 500, True]
+    assert (
+        case.argument("eval_interval") is case.argument("log_interval") is None
+    )  # never; a share of the steps
+
+
+def test_lightnings_places_have_no_values() -> None:
+    given = Change(["--num-workers 4", "--no-load-optim"], "why", settings={"--num-workers": 4})
+    made = in_own_names(given, IN_LIGHTNING)
+    assert made == Change(["DataLoader.num_workers"], "why")
+    assert made is not None and made.settings == {}
+
+
+def test_the_patch_of_the_trainer_is_a_line_for_its_parser_and_for_python() -> None:
+    changes = [
+        Change(["--num-workers 2"], "more", settings={"--num-workers": 2}),
+        Change(["--bf16"], "less", settings={"--bf16": True}),
+    ]
+    case = case_of(TRAINER, **ARGUMENTS)
+    found = [finding(name="data_stall", changes=[own for each in changes if (own := case.of_host(each))])]
+    assert lines_of(patch_of(found), case.facts, "A") == [
+        "# what the findings of A advise: 3 settings",
+        "# of a script that parses no arguments: TrainingArguments(...,"
+        " dataloader_num_workers=2, bf16=True, fp16=False)",
+        "--dataloader_num_workers 2 --bf16 --fp16 false",
+    ]
+    new = make_facts(host=TRAINER, arguments=ARGUMENTS | {"dataloader_num_workers": 2, "bf16": True})
+    assert remark(found, [case.facts, new]) == [
+        "of what BASE's findings advise NEW has --dataloader_num_workers 2, --bf16 and has not --fp16 false"
     ]
