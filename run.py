@@ -6,29 +6,32 @@ See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 
 from __future__ import annotations
 
-import os
-import re
-import sys
-import tempfile
-from typing import Any
+from flagscale_perf.spine.interrupted import EXIT_INTERRUPTED, Quietly
 
-from flagscale_perf.hosts.flagscale_runner import train_runner
-from flagscale_perf.launcher.sweep import OneJob, perform_all
-from flagscale_perf.spine import language
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.packages import missing
+with Quietly():
+    import os
+    import re
+    import sys
+    import tempfile
+    from typing import Any
 
-try:
-    import hydra
-    from hydra.conf import HydraConf, SweepDir
-    from hydra.core.config_store import ConfigStore
-    from hydra.core.hydra_config import HydraConfig
-    from hydra.experimental.callback import Callback
-    from omegaconf import DictConfig, OmegaConf, open_dict
-    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-except ImportError as error:
-    print(missing("hydra", error, "run.py"), file=sys.stderr)
-    sys.exit(2)
+    from flagscale_perf.hosts.flagscale_runner import train_runner
+    from flagscale_perf.launcher.sweep import OneJob, perform_all
+    from flagscale_perf.spine import language
+    from flagscale_perf.spine.errors import PerfError
+    from flagscale_perf.spine.packages import missing
+
+    try:
+        import hydra
+        from hydra.conf import HydraConf, SweepDir
+        from hydra.core.config_store import ConfigStore
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.experimental.callback import Callback
+        from omegaconf import DictConfig, OmegaConf, open_dict
+        from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+    except ImportError as error:
+        print(missing("hydra", error, "run.py"), file=sys.stderr)
+        sys.exit(2)
 
 
 class OneAfterAnother(Callback):  # type: ignore[misc]
@@ -49,9 +52,22 @@ class OneAfterAnother(Callback):  # type: ignore[misc]
 
 
 def main() -> int:
-    """The job's exit status, or 2 for a mistake in the configuration.
+    """The job's exit status, or 2 for a mistake in the configuration."""
+    try:
+        return perform_all(_jobs(), _open_runner, _refuse)
+    except PerfError as error:
+        _refuse(error)
+        return 2
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141  # as shells report SIGPIPE
 
-    Hydra makes the configurations of all jobs before the first is started: its own loop would go on with
+
+def _jobs() -> list[OneJob]:
+    """Hydra makes the configurations of all jobs before the first is started: its own loop would go on with
     whatever a job's end leaves behind, and could not refuse the third before it has run the first.
     """
     jobs: list[OneJob] = []
@@ -71,17 +87,7 @@ def main() -> int:
         )
         ConfigStore.instance().store(group="hydra", name="config", node=node, provider="hydra")
         collect()
-    try:
-        return perform_all(jobs, _open_runner, _refuse)
-    except PerfError as error:
-        _refuse(error)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141  # as shells report SIGPIPE
+    return jobs
 
 
 def _refuse(error: PerfError) -> None:

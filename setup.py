@@ -71,7 +71,7 @@ setup(
         "dev": [*TABLES, "hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={
-        "console_scripts": ["flagscale-perf = flagscale_perf.cli:main"],
+        "console_scripts": ["flagscale-perf = flagscale_perf.__main__:main"],
         # loaded in each process that imports verl; patches nothing unless TQ_TRACE_ENABLED says so
         "verl.plugins": ["flagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin"],
         # called by vLLM in each of its processes; does nothing unless FLAGSCALE_PERF_PROFILE_STEPS says so

@@ -168,9 +168,10 @@ def loop(directory: Path, monitor: str, timers: bool, **options: Any) -> Arm:
     sys.modules[global_vars.__name__] = global_vars
     sys.modules["megatron.core.num_microbatches_calculator"] = SimpleNamespace(get_num_microbatches=lambda: 2)  # type: ignore[assignment]
     vars(module).update({name: lambda *_, **__: None for name in HOOK_POINTS})
-    vars(module).update(train_step=timed(host_timers) if timers else spin, print_rank_0=lambda line: None)
+    vars(module).update(train_step=timed(host_timers) if timers else spin)
     if monitor != "none":
         patch_loop(module, hooks, Patches(), rehearsing=True)
+        MegatronLoop.say = staticmethod(lambda line: None)  # type: ignore[method-assign]
         hooks.train_start(MegatronLoop(module, rehearsing=True))
     if hooks.active:  # as the wrapper of `train` does
         patch_steps(module, hooks, Patches())

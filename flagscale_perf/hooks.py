@@ -15,13 +15,14 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from time import thread_time_ns
 from typing import Any, Concatenate, ParamSpec
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.device.probe import DeviceProbe, current_device
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_logger import PerfLogger
-from flagscale_perf.perf_metrics import PHASES_NS, Budget, StepMeter
+from flagscale_perf.perf_metrics import StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.spine.language import learn, live
@@ -29,7 +30,9 @@ from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.budget import Budget
 from flagscale_perf.training.recording.doing import MakeProfile, Whereabouts, answer
+from flagscale_perf.training.recording.ended import end_reason, lost_connection
 from flagscale_perf.training.recording.loop import (
     CountFlops,
     Loop,
@@ -38,7 +41,7 @@ from flagscale_perf.training.recording.loop import (
     StepProfile,
     WorkCounter,
 )
-from flagscale_perf.training.recording.session import end_reason, facts_and_flops, identity_of, unknown_flops
+from flagscale_perf.training.recording.session import facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "StepProfile", "TrainingHooks"]
 
@@ -73,8 +76,12 @@ def _metered(
     def metered(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
         now_ns = monotonic_ns()
         try:
+            begun_ns = thread_time_ns() if self._monitor.weighs else 0
             event(self, now_ns, *args, **kwargs)
-            self._monitor.notes.spent_ns += monotonic_ns() - now_ns
+            notes = self._monitor.notes
+            if begun_ns:
+                notes.cpu_ns += thread_time_ns() - begun_ns
+            notes.spent_ns += monotonic_ns() - now_ns
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed(event.__name__, error)
 
@@ -203,15 +210,18 @@ class TrainingHooks:
         now_ns = monotonic_ns()
         try:
             monitor = self._monitor
+            begun_ns = thread_time_ns() if monitor.weighs else 0
             finished, consumed = self._loop.position()
             monitor.step_start(now_ns, finished, consumed)
-            if monitor.overrun is not None:
-                self._shed()
+            if monitor.verdict is not None:
+                self._keep_within()
             timeline = monitor.timeline
             self.mark = None if timeline is None else timeline.mark
             counter = monitor.notes.counter
             if counter is not None:
                 counter.begin()
+            if begun_ns:
+                monitor.notes.cpu_ns += thread_time_ns() - begun_ns
             monitor.notes.spent_ns += monotonic_ns() - now_ns
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_start", error)
@@ -222,6 +232,7 @@ class TrainingHooks:
         self.mark = None
         try:
             monitor = self._monitor
+            begun_ns = thread_time_ns() if monitor.weighs else 0
             numbers = self._loop.numbers(result)
             if numbers is not None:
                 monitor.step_end(now_ns, numbers)
@@ -231,6 +242,8 @@ class TrainingHooks:
                 timeline = monitor.timeline
                 if timeline is not None and timeline.trouble:
                     self._note(f"phases are not known for every iteration: {timeline.trouble}")
+            if begun_ns:
+                monitor.notes.cpu_ns += thread_time_ns() - begun_ns
             monitor.notes.spent_ns += monotonic_ns() - now_ns
             if self.profile is not None:
                 self.profile.end(numbers)
@@ -315,14 +328,16 @@ class TrainingHooks:
         self.active, self.mark = False, None
         self._end_profile()
         if self._logger is not None:
-            self._finish()
+            self._finish(lost_connection(error))
             self._end(end_reason(error))
         vars(self).pop("_loop", None)  # the host's model may hang on it
 
     @_guarded
-    def _finish(self) -> None:
+    def _finish(self, lost: str) -> None:
         self.profile_on_request(None)  # what it is made by knows the host's model
         self._monitor.finish(monotonic_ns())
+        if lost and isinstance(self._logger, PerfLogger):
+            self._logger.event("rank", self._monitor.iteration, lost)
 
     @_guarded
     def _end(self, reason: str) -> None:
@@ -344,14 +359,11 @@ class TrainingHooks:
         if summary := logger.close(reason):
             self._say(live(f"flagscale_perf: summary in {summary}"))
 
-    def _shed(self) -> None:
-        overrun, budget, part = self._monitor.overrun, self._monitor.budget, self._monitor.shed()
-        if overrun is None or budget is None or part is None:
-            return
-        cost = f"{overrun.step_ns / 1e3:.0f} us a step, {overrun.share * 100:.2g} % of the time"
-        least = f" (for phases at least {PHASES_NS // 1000} us a step)" if part == "phases" else ""
-        limit = f"more than --perf-max-overhead {100 * budget.max_share:g}{least} allows"
-        self._note(f"{part} switched off: the monitor takes {cost}, {limit}", "shed")
+    def _keep_within(self) -> None:
+        """Switches a part of the monitor off; says so, and which one is on again."""
+        verdict, budget, part = self._monitor.verdict, self._monitor.budget, self._monitor.shed()
+        if budget is not None and (text := budget.said(verdict, part)):
+            self._note(text, "shed")
 
     @_guarded
     def note(self, text: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from flagscale_perf.device.probe import DeviceProbe, EventPair
 from flagscale_perf.device.timeline import Timeline
@@ -16,6 +16,7 @@ from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.marks import in_slots
+from flagscale_perf.training.recording.budget import Budget, Overrun
 from flagscale_perf.training.recording.doing import Whereabouts
 from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers, WorkCounter
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
@@ -23,8 +24,12 @@ from flagscale_perf.training.work import NOT_COUNTED, RankWork
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
-# What the monitor may take of a step that has phases, whatever share of the step that is.
-PHASES_NS = 200_000
+# What can be switched off, in this order: attributes of a `StepMeter`, and what they are then.
+PARTS = {
+    "phases": ("timeline", None),
+    "device memory": ("_memory_interval", 0),
+    "device events": ("_has_events", False),
+}
 
 Emit = Callable[[StepRecord | MarksRecord], None]
 
@@ -45,6 +50,7 @@ class Notes:
     Attributes:
         spent_ns: what the monitor has taken of the training thread since the last record, marks aside; the
             caller adds to it, a record takes it.
+        cpu_ns: the same in processor time, where `StepMeter.weighs`; 0 elsewhere.
         loop_top_ns: mark of the loop's last new pass; where the loop then skips data without a step, the last
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
@@ -52,51 +58,14 @@ class Notes:
         work: what it or the host's loop has counted, the last three fields of the step's record.
     """
 
-    __slots__ = ("counter", "logged_ns", "loop_top_ns", "spent_ns", "work")
+    __slots__ = ("counter", "cpu_ns", "logged_ns", "loop_top_ns", "spent_ns", "work")
 
     def __init__(self) -> None:
-        self.spent_ns = 0
+        self.spent_ns = self.cpu_ns = 0
         self.loop_top_ns: int | None = None
         self.logged_ns: int | None = None
         self.counter: WorkCounter | None = None
         self.work: RankWork = NOT_COUNTED
-
-
-class Overrun(NamedTuple):
-    """The monitor's cost where it is too high.
-
-    Attributes:
-        step_ns: what it takes of a step.
-        share: the same as a share of the step's time.
-    """
-
-    step_ns: int
-    share: float
-
-
-class Budget:
-    """The monitor's allowed share of the training's time, judged over a fixed number of steps at a time.
-
-    The median step is judged: one in which the system runs another process, or Python collects garbage, says
-    nothing about the monitor.
-
-    Args:
-        max_share: of the time, of 1.
-        steps: how many are judged together.
-    """
-
-    def __init__(self, max_share: float, steps: int) -> None:
-        self.steps = steps
-        self.max_share = max_share
-
-    def judge(self, steps: list[tuple[int, int]], has_phases: bool) -> Overrun | None:
-        """`steps`: what the monitor took of each, and how long it was. None if that is within the budget."""
-        step_ns = sorted(taken_ns for taken_ns, _ in steps)[len(steps) // 2]
-        mean_ns = sum(iteration_ns for _, iteration_ns in steps) / len(steps)
-        allowed_ns = self.max_share * mean_ns
-        if has_phases:
-            allowed_ns = max(allowed_ns, PHASES_NS)
-        return Overrun(step_ns, step_ns / mean_ns) if step_ns > allowed_ns else None
 
 
 class StepMeter:
@@ -118,7 +87,9 @@ class StepMeter:
         notes: what the caller notes.
         timeline: marks the phases; None where they are not asked for or no longer.
         budget: what the monitor may take of the training's time; None for any amount.
-        overrun: by how much it has taken more, until `shed` is called.
+        verdict: by how much it has taken more, or a part that had to go for it and is on again; until `shed`
+            is called.
+        weighs: whether the caller is to note processor time, too.
     """
 
     def __init__(
@@ -127,7 +98,9 @@ class StepMeter:
         self.notes = Notes()
         self.timeline: Timeline | None = None
         self.budget: Budget | None = None
-        self.overrun: Overrun | None = None
+        self.verdict: Overrun | str | None = None
+        self.weighs = False
+        self._off: dict[str, Any] = {}  # by part, its value while it is on
         self._emit = emit
         self._count_flops = flops
         self._known_flops: dict[int, Flops] = {0: (0, 0)}  # by samples, for unpacked ones
@@ -180,12 +153,18 @@ class StepMeter:
         self._consumed = consumed
         self._start_ns = now_ns
         if self.budget is not None and len(self._judged) >= self.budget.steps:
-            self.overrun = self.budget.judge(self._judged, self.timeline is not None)
-            self._judged = []
+            self._judge(self.budget)
         if self._has_events:
             self._device.start()
         if self.timeline is not None:
             self.timeline.begin(now_ns)
+
+    def _judge(self, budget: Budget) -> None:
+        overrun = budget.judge(self._judged, self.timeline is not None)
+        self.verdict = budget.rested() or overrun
+        self.weighs, self._judged = budget.weighs, []
+        if isinstance(self.verdict, str):
+            setattr(self, PARTS[self.verdict][0], self._off.pop(self.verdict))
 
     def step_end(self, now_ns: int, numbers: StepNumbers) -> None:
         """The train step returned; `numbers` are the host's for it."""
@@ -253,20 +232,16 @@ class StepMeter:
         return Whereabouts("step", self._last, self._start_ns, self.timeline)
 
     def shed(self) -> str | None:
-        """Switches one thing off, in a fixed order: phases, then device memory, then device events.
+        """Takes the verdict: where it is an overrun, switches the first of `PARTS` off that is on.
 
-        Returns what it was; None if nothing but the step record itself is left.
+        Returns which; None if nothing but the step record itself is left, or nothing is to be switched off.
         """
-        self.overrun = None
-        if self.timeline is not None:
-            self.timeline = None
-            return "phases"
-        if self._memory_interval:
-            self._memory_interval = 0
-            return "device memory"
-        if self._has_events:
-            self._has_events = False
-            return "device events"
+        verdict, self.verdict = self.verdict, None
+        for part, (name, off) in PARTS.items() if isinstance(verdict, Overrun) else ():
+            if (value := getattr(self, name)) != off:
+                self._off[part] = value
+                setattr(self, name, off)
+                return part
         return None
 
     def finish(self, now_ns: int) -> None:
@@ -278,10 +253,14 @@ class StepMeter:
 
     def _close(self, end_ns: int) -> None:
         if self._numbers is not None:
+            marks_ns = self._marks_ns
             record = self._record(self._numbers, end_ns)
             owed = (record, self._pair, self.timeline, self._taken)
             if not self._warmup:
-                self._judged.append((record.self_ns or 0, record.iteration_ns))
+                taken_ns = record.self_ns or 0
+                if self.weighs:
+                    taken_ns, self.notes.cpu_ns = self.notes.cpu_ns + marks_ns, 0
+                self._judged.append((taken_ns, record.iteration_ns))
             self._warmup = 0
             self._last = record.iteration
             self._numbers = self._pair = self._taken = None

@@ -195,11 +195,14 @@ class _Tail:
             self._file = None
 
     def _is_replaced(self) -> bool:
-        """Whether the file was replaced: after a removal its writer begins a new one of the same name."""
+        """Whether the file was replaced: after a removal its writer begins a new one of the same name, and on
+        a full disk it puts the end of the run in the place of the last records.
+        """
         try:
-            return self._file is not None and not os.path.samestat(
-                os.fstat(self._file.fileno()), self.path.stat()
-            )
+            if self._file is None:
+                return False
+            found = os.fstat(self._file.fileno())
+            return not os.path.samestat(found, self.path.stat()) or found.st_size < self._file.tell()
         except OSError:
             return False  # not yet
 

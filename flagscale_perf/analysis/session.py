@@ -17,6 +17,7 @@ from flagscale_perf.analysis.clocks import Clocks, Move, clock_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import (
+    ELSEWHERE,
     GOOD_ENDS,
     KILLED,
     NOT_KNOWN,
@@ -63,6 +64,7 @@ class Course:
         has_hosts: processes of several hosts are told apart.
         kinds: records by their kind.
         events: the first `MAX_EVENTS` lines about trouble.
+        elsewhere: where records are that a disk did not take.
         end: of the file that is being read; None until it is recorded.
         is_over: every file has its end.
         dropped: records that a ring had no room for, by the ends of the files.
@@ -77,6 +79,7 @@ class Course:
         """Forgets all that was read."""
         self.kinds: Counter[str] = Counter()
         self.events: list[str] = []
+        self.elsewhere: list[str] = []
         self.dropped = 0
         self.processes: dict[int, ProcessRecord] = {}
         self._labels: dict[int, str] = {}
@@ -94,8 +97,9 @@ class Course:
             case ProcessRecord():
                 self.processes[record.number] = record
                 self._labels[record.number] = f"{record.title} {record.pid}{self._at * self.has_hosts}"
-            case EventRecord() if len(self.events) < MAX_EVENTS:
-                self.events.append(f"{record.name}: {record.text}")
+            case EventRecord():
+                self.elsewhere += [record.text] * record.text.startswith(ELSEWHERE)
+                self.events += [f"{record.name}: {record.text}"] * (len(self.events) < MAX_EVENTS)
             case RunHeader():
                 self._at = self._place(str(record.host), record.session_id)
                 self._ends.setdefault(self._at, None)
@@ -289,6 +293,7 @@ class Session:
         yield from self._progress.read(
             self.files, [*into, self.course] if into else (), lambda: self.course.end
         )
+        self._remarks += self.course.elsewhere
         self._remarks += self.clocks.lines() if len(self.files) > 1 else ()
         for file, end in zip(self.files, self._progress.ends, strict=True):
             state = end.reason if end else STATES[file.is_live()]

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import COMMAND, Command, Parser
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.interrupted import EXIT_INTERRUPTED
 
 PROG = "flagscale-perf"
 
@@ -46,7 +47,6 @@ LANGUAGE = "--lang"
 SPEAKING = ("report", "watch", "serve", "compare", "runs", "stacks", "doctor")
 GARBAGE = 50_000  # objects before a collection: a long file's records are many, and none is in a cycle
 EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
-EXIT_INTERRUPTED = 130  # as shells report SIGINT
 EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output is gone, as behind `| head`
 
 

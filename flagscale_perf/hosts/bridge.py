@@ -36,7 +36,6 @@ from flagscale_perf.hosts.wrappers import (
     paused,
 )
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
@@ -95,7 +94,6 @@ class BridgeLoop(CoreLoop):
         given: the arguments of that `train`, by name.
 
     Attributes:
-        say: Bridge's own `print_rank_0`, which outlives this object and the model.
         step_result: what `train_step` has returned, until it is asked for.
         varies: whether two batches need not be equally long.
     """
@@ -115,7 +113,6 @@ class BridgeLoop(CoreLoop):
         self.varies = self._packs or getattr(dataset, "dataloader_type", None) == "batch"
         super().__init__(context.model, self._training(), rehearsing)
         self.step_result: tuple[Any, ...] | None = None
-        self.say: Callable[[str], None] = lambda line: loop.print_rank_0(for_stdout(line))
 
     def microbatch(self) -> Microbatch:
         """Equal samples, unless the dataset says otherwise."""

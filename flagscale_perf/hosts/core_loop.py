@@ -19,6 +19,7 @@ import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hosts.timers import can_mark_phases
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import print_line
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
 from flagscale_perf.training.work import Microbatch
@@ -76,6 +77,11 @@ class CoreLoop:
         self._module = _unwrapped(model)
         self.training = training
         self.rehearsing = rehearsing
+
+    @staticmethod
+    def say(line: str) -> None:
+        """Only rank 0 has anything to say."""
+        print_line(line)
 
     def rank(self) -> int:
         """The rank in torch.distributed if that runs, else as torchrun set it."""

@@ -18,7 +18,6 @@ from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import SilentTimers, mark_phases, time_mark
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 
 
@@ -177,11 +176,6 @@ class ManualLoop(CoreLoop):
     def skipped_samples(self) -> int:
         """One global batch."""
         return self.training.global_batch_size
-
-    @staticmethod
-    def say(line: str) -> None:
-        """Only rank 0 has anything to say."""
-        print(for_stdout(line), flush=True)
 
     def finished(self, samples: int) -> None:
         """One more iteration has ended."""

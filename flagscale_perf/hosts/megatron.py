@@ -45,7 +45,7 @@ from flagscale_perf.hosts.wrappers import (
     paused,
 )
 from flagscale_perf.spine.records import tuple_of
-from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.spine.units import print_line
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
@@ -183,9 +183,10 @@ class MegatronLoop:
         """Whether the host's timers can mark the phases."""
         return can_mark_phases(_timers())
 
-    def say(self, line: str) -> None:
-        """Prints by Megatron's own `print_rank_0`."""
-        self._module.print_rank_0(for_stdout(line))
+    @staticmethod
+    def say(line: str) -> None:
+        """Not by Megatron's own `print_rank_0`, which is `print`: it could not keep a line in one piece."""
+        print_line(line)
 
     def facts(self, device: str) -> RunFacts:
         """The facts of the parsed arguments, which Megatron completes during set-up."""

@@ -21,7 +21,7 @@ from flagscale_perf.hosts.work import OFFSETS, Documents, RankCounter, lengths_o
 from flagscale_perf.hosts.wrappers import ending
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import tuple_of
-from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.spine.units import print_line
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.work import AS_RANK_0, NOT_COUNTED, Microbatch, RankWork
@@ -226,7 +226,7 @@ class TrainerLoop:
     @staticmethod
     def say(line: str) -> None:
         """Only rank 0 has anything to say."""
-        print(for_stdout(line), flush=True)
+        print_line(line)
 
 
 def _recomputed(model: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from flagscale_perf.spine.slots import Bytes, Layout
 
 SCHEMA_VERSION = 1
 RUNNING = "running"  # as long as a process writes the run file
+ELSEWHERE = "records are not here but in "  # how the event begins of what the disk did not take
 KILLED = "killed"  # the reason of an end that a run did not record itself
 NOT_KNOWN = "not known"  # no end was recorded, and nothing here says whether the run still lives
 STOPPED = "stopped by the user"  # the reason of every end that `run.py action=stop` brought about

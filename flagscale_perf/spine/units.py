@@ -46,6 +46,15 @@ def for_stdout(text: str) -> str:
     return text
 
 
+def print_line(text: str) -> None:
+    """Prints a line in one piece: `print` writes the end of a line by itself where stdout is unbuffered, and
+    another rank's line may come between. Raises what stdout raises.
+    """
+    if sys.stdout is not None:
+        sys.stdout.write(f"{for_stdout(text)}\n")
+        sys.stdout.flush()
+
+
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import time
 from pathlib import Path
 from typing import BinaryIO
 
 from flagscale_perf.spine import files
-from flagscale_perf.spine.clock import NS_PER_S, Anchor, boot_id, monotonic_ns, process_start_ns
-from flagscale_perf.spine.processes import pid_namespace, process_stat
+from flagscale_perf.spine.clock import NS_PER_S, Anchor, boot_id, monotonic_ns
+from flagscale_perf.spine.measured import trainer_lives
 from flagscale_perf.spine.records import RunEnd, RunHeader, kind_of, place_of
 from flagscale_perf.spine.units import duration
 from flagscale_perf.store.decoder import decode
@@ -23,7 +22,6 @@ from flagscale_perf.store.decoder import decode
 GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it, and one whose trainer died ends its file
 HEARTBEAT_NS = 150 * NS_PER_S  # every writer records the clocks once a minute, whatever its run does
 _MAX_LOOKS = 256
-_TICK_NS = NS_PER_S // 10  # to which it is known when a process started, and more
 _END_BYTES, _END = 1 << 18, f'{{"kind":"{kind_of(RunEnd)}"'.encode()
 # Of the files last looked at, by device and inode: the size, and when it was seen to have grown.
 _looks: dict[tuple[int, int], tuple[int, int | None]] = {}
@@ -43,7 +41,7 @@ def is_written(path: Path, header: RunHeader) -> bool | None:
     grew_ns = _ns_since_growth(found)
     if is_locked or has_end:
         return not has_end
-    lives = _trainer_lives(header, is_locked) if header.inode in (None, found.st_ino) else None
+    lives = trainer_lives(header, is_locked) if header.inode in (None, found.st_ino) else None
     if lives is False:
         if grew_ns < GRACE_NS:
             return True
@@ -74,35 +72,6 @@ def _ns_since_growth(found: os.stat_result) -> float:
     for oldest in list(_looks)[:-_MAX_LOOKS]:
         _looks.pop(oldest, None)  # another thread may have
     return float("inf") if grown_ns is None else monotonic_ns() - grown_ns
-
-
-def _trainer_lives(header: RunHeader, is_locked: bool | None) -> bool | None:
-    """Whether the measured process is there; None where its pid means nothing here or it cannot be seen.
-
-    Earlier versions recorded no namespace. Then a lock that nobody holds under this very kernel says that
-    nobody writes, and a pid that is not there agrees.
-    """
-    boot, namespace = boot_id(), pid_namespace()
-    if header.pid is None or None in (boot, namespace, header.boot_id) or header.host != platform.node():
-        return None
-    if header.boot_id != boot:
-        return False
-    if header.pid_namespace != namespace and (header.pid_namespace is not None or is_locked is None):
-        return None
-    try:
-        os.kill(header.pid, 0)
-        is_mine = True
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        is_mine = False
-    try:
-        if process_stat(header.pid) is None:  # not yet waited for; another user's may only be hidden
-            return False if is_mine else None
-    except (OSError, ValueError):
-        return None
-    start_ns = process_start_ns(header.pid)
-    return None if start_ns is None else start_ns < header.start_mono_ns + _TICK_NS
 
 
 def last_record(path: Path, header: RunHeader) -> tuple[int, bool]:

@@ -19,7 +19,7 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.language import live
 from flagscale_perf.spine.live import BEGINS, ENDS, FindingRecord
 from flagscale_perf.spine.peers.rings import AnyRing
-from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
+from flagscale_perf.spine.records import ELSEWHERE, KILLED, STOPPED, Record, RunEnd
 from flagscale_perf.spine.ring import RingEnd
 from flagscale_perf.spine.session import new_session_id
 from flagscale_perf.writer.fanout import FanOut, describe
@@ -27,7 +27,9 @@ from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal, Notices
 from flagscale_perf.writer.losses import described
 from flagscale_perf.writer.messages import Line, Send
+from flagscale_perf.writer.neighbours import Neighbours
 from flagscale_perf.writer.notify import Notifier
+from flagscale_perf.writer.refused import MOST_ITERATIONS, room_in
 from flagscale_perf.writer.retention import prune
 from flagscale_perf.writer.session import NOTHING, Session, header_of, recover
 from flagscale_perf.writer.task import WriterTask
@@ -80,6 +82,7 @@ class Drain:
         self._batch: _Batch | None = None
         self._batches = 0  # that are in the run file
         self._has_pruned = False
+        self._neighbours = Neighbours(task.directory)
         self._troubles = _Troubles(ring, self._journal, self._views)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
@@ -119,6 +122,10 @@ class Drain:
         self._troubles.run_file_works()
         if not self._has_pruned:
             self._prune()
+        text = self._neighbours.look(session.header)
+        if text is not None and text not in self._earlier.texts:
+            self._journal.report("note", text)
+            self._journal.complain(text)
         return True
 
     def _views(self) -> FanOut | None:
@@ -210,7 +217,7 @@ class Drain:
                 self.cycle()
         else:
             self._notices.notifier.close()
-            self.rescue()
+            self.rescue(answers=True)
         self._close()
 
     def _killed(self) -> list[FindingRecord]:
@@ -226,20 +233,25 @@ class Drain:
         wall_ns = self._task.anchor.wall_of(end.at_ns if end else monotonic_ns())
         return RunEnd(_reason(end), wall_ns, self._instrument.position, self._ring.dropped)
 
-    def rescue(self) -> None:
+    def rescue(self, answers: bool = False) -> None:
         """Saves what is not in the run file in one below $TMPDIR, once. Called at the very end: on another
-        thread where this one waits for a call that does not return.
+        thread where this one waits for a call that does not return. Where the disk `answers`, the run file
+        gets an end that says so.
         """
         with self._rescuing:
             if not self._is_rescued:
                 self._is_rescued = True
-                self._rescue()
+                self._rescue(self._session if answers else None)
 
-    def _rescue(self) -> None:
+    def _rescue(self, refused: Session | None) -> None:
         try:
             directory = Path(tempfile.mkdtemp(prefix=RESCUED))
+            longest = self._last_words(directory, MOST_ITERATIONS)
+            room = None if refused is None else room_in(refused.run_file, longest)
             session_id = self._ring.session or new_session_id(local_time(self._task.anchor.wall_ns), 1)
             run_file = RecordsSink(directory, header_of(session_id, self._task, self._instrument.name))
+            for record in () if room is None else room.moved:
+                run_file.write(record)
             if self._batch is not None:  # joined and folded already; the rest is joined behind it
                 for record in self._batch.records:
                     run_file.write(record)
@@ -253,6 +265,19 @@ class Drain:
             self._journal.complain(f"what waited could not be saved elsewhere: {error}")
             return
         self._journal.complain(f"{self._task.directory} takes no more: what waited is in {directory}")
+        if room is not None and refused is not None:
+            try:
+                refused.run_file.end_at(room.place, self._last_words(directory, room.last))
+            except OSError as error:
+                self._journal.complain(f"the run file has no end: {error}")
+
+    def _last_words(self, directory: Path, last: int | None) -> list[Record]:
+        """The end of a run file whose disk takes no more, and which has steps up to `last`."""
+        error = self._troubles.run_file_error
+        since = "" if last is None else f", from iteration {last + 1} on"
+        why = (error and error.strerror) or "its disk refuses them"
+        text = f"{ELSEWHERE}{os.uname().nodename}:{directory}{since}: {why}"
+        return [self._journal.event("failure", text), self._end()]
 
     def _close(self) -> None:
         if self._session is None:

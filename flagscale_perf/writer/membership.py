@@ -21,7 +21,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from flagscale_perf.spine import companion
@@ -30,6 +29,7 @@ from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.handover import Door, Visit, job_key
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.units import print_line
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Finished, decode
@@ -349,7 +349,7 @@ def _complain(job: Job, what: str, error: Exception) -> None:
     complain(f"flagscale_perf {job.instrument}: {what}: {why} in process {os.getpid()}")
 
 
-_console = Console(partial(print, flush=True), debug=False)
+_console = Console(print_line, debug=False)
 _live: weakref.WeakSet[Membership] = weakref.WeakSet()
 
 

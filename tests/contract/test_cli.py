@@ -47,6 +47,20 @@ cli.COMMANDS["probe"] = "stand-in"
 sys.exit(cli.main(["probe", *sys.argv[1:]]))
 """
 
+# A program that gets SIGINT as it begins to import one of its parts.
+INTERRUPTED = """
+import os, runpy, signal, sys
+class Interrupting:
+    def find_spec(self, module, path=None, target=None):
+        if module == part:
+            os.kill(os.getpid(), signal.SIGINT)
+program, part, *sys.argv[1:] = sys.argv[1:]
+sys.meta_path.insert(0, Interrupting())
+run = runpy.run_path if program.endswith(".py") else runpy.run_module
+run(program, run_name="__main__")
+"""
+DRYRUN = ("action=dryrun", "train=demo_llama")
+
 
 def stand_in(body: str) -> str:
     return STAND_IN.format(body=body)
@@ -109,6 +123,7 @@ def test_help_lists_every_command_and_imports_none(run_python) -> None:
         "flagscale_perf.cli.base",
         "flagscale_perf.spine",
         "flagscale_perf.spine.errors",
+        "flagscale_perf.spine.interrupted",
     }
 
 
@@ -155,6 +170,28 @@ def test_an_interrupt_ends_quietly_with_130(run_python) -> None:
         "-c", stand_in(f"import os, signal; os.kill(os.getpid(), {int(signal.SIGINT)}); signal.pause()")
     )
     assert (result.returncode, result.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "part"),
+    [
+        ("flagscale_perf", ["--version"], "flagscale_perf.cli"),
+        ("flagscale_perf", ["runs", "."], "flagscale_perf.cli.runs"),
+        (REPO / "run.py", DRYRUN, "hydra"),
+        (REPO / "run.py", DRYRUN, "antlr4.LL1Analyzer"),
+    ],
+)
+def test_an_interrupt_while_it_begins_ends_quietly_with_130(
+    run_python, program: str, words: list[str], part: str
+) -> None:
+    result = run_python("-c", INTERRUPTED, program, part, *words)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+def test_where_interrupts_are_ignored_they_are_ignored_from_the_beginning(run_python) -> None:
+    ignored = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{INTERRUPTED}"
+    result = run_python("-c", ignored, "flagscale_perf", "flagscale_perf.cli", "--version")
+    assert (result.returncode, result.stdout) == (0, f"flagscale-perf {__version__}\n")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
         if path.suffix in (".py", ".pyi", ".typed", ".c", ".css", ".html", ".js", ".json", ".toml")
     }
     assert scripts.split("\n\n") == [
-        "[console_scripts]\nflagscale-perf = flagscale_perf.cli:main",
+        "[console_scripts]\nflagscale-perf = flagscale_perf.__main__:main",
         "[verl.plugins]\nflagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin",
         "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n",
     ]

@@ -31,7 +31,7 @@ TARGETS = {
     "pause": "flagscale_perf.perf_metrics:StepMeter:pause",
     "data_skipped": "flagscale_perf.perf_metrics:StepMeter:data_skipped",
     "phase begin": "flagscale_perf.device.timeline:HostTimeline:begin",
-    "shedding": "flagscale_perf.perf_metrics:Budget:judge",
+    "shedding": "flagscale_perf.training.recording.budget:Budget:judge",
     "ring": "flagscale_perf.perf_logger:PerfLogger:step",
     "finish": "flagscale_perf.perf_metrics:StepMeter:finish",
     "close": "flagscale_perf.perf_logger:PerfLogger:close",

@@ -4,6 +4,7 @@ never answers again. No record is lost.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import open_session
 from flagscale_perf.spine import companion
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.writer.task import WriterTask
 from tests.fakes import make_facts, make_header, make_step
 from tests.processes.flagscale import wait_until
@@ -41,6 +45,25 @@ os.write = stalled
 serve(make_pipeline)
 """
 
+# A writer whose disk takes so many bytes of each file below DIRECTORY, and then what stands in the place of
+# others; it is patient for PATIENCE.
+FULL = """
+import errno, os, sys
+from flagscale_perf.perf_logger import make_pipeline
+from flagscale_perf.writer import drain
+from flagscale_perf.writer.process import serve
+directory, room, drain.PATIENCE_S = sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+write = os.write
+def full(fd, data):
+    if not os.readlink(f"/proc/self/fd/{fd}").startswith(directory):
+        return write(fd, data)
+    if (left := room - os.fstat(fd).st_size) <= 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return write(fd, data[:left])
+os.write = full
+serve(make_pipeline)
+"""
+
 
 @pytest.fixture
 def ring() -> Iterator[Ring]:
@@ -51,7 +74,9 @@ def ring() -> Iterator[Ring]:
     made.release()
 
 
-def written(ring: Ring, directory: Path, delay_s: float, patience_s: float) -> subprocess.CompletedProcess:
+def written(
+    ring: Ring, directory: Path, delay_s: float, patience_s: float, writer: str = WRITER
+) -> subprocess.CompletedProcess:
     """A writer of the ring from start to end, its trainer gone since before."""
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
@@ -61,7 +86,7 @@ def written(ring: Ring, directory: Path, delay_s: float, patience_s: float) -> s
     with replace(task, pid=gone.pid).handed_over(ring.fd) as task_fd:
         words = [str(task_fd), str(directory / "logs"), str(delay_s), str(patience_s)]
         return subprocess.run(
-            [sys.executable, "-c", WRITER, *words],
+            [sys.executable, "-c", writer, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -94,6 +119,28 @@ def test_what_no_directory_ever_took_is_saved_below_tmpdir(ring: Ring, tmp_path:
     assert steps_in(directory) == list(range(1, STEPS + 1))
     assert isinstance(records_in(directory)[-1], RunEnd)
     assert f"{tmp_path}/logs takes no more: what waited is in {directory}" in result.stdout.decode()
+
+
+def test_a_run_file_on_a_full_disk_ends_as_the_run_did_and_says_where_the_rest_is(
+    ring: Ring, tmp_path: Path
+) -> None:
+    room = 50_000
+    ring.close("completed", monotonic_ns())
+    written(ring, tmp_path, room, patience_s=0.3, writer=FULL)
+    (directory,) = tmp_path.glob("flagscale_perf_*")
+    *kept, told, end = records_in(tmp_path / "logs")
+    assert isinstance(told, EventRecord) and isinstance(end, RunEnd)
+    last = kept[-1].iteration
+    here, there = steps_in(tmp_path / "logs"), steps_in(directory)
+    assert (here, sorted({*here, *there})) == (list(range(1, last + 1)), list(range(1, STEPS + 1)))
+    assert (end.reason, end.last_iteration) == ("completed", STEPS)
+    where = f"{os.uname().nodename}:{directory}, from iteration {last + 1} on"
+    assert told.text == f"records are not here but in {where}: No space left on device"
+    session = open_session(tmp_path / "logs")
+    report = read_report(session)
+    assert (report.overview.end_reason, report.reading.remarks) == ("completed", [told.text])
+    (run_file,) = (tmp_path / "logs").glob("perf_records_*")
+    assert room - 3000 < run_file.stat().st_size < room
 
 
 # Killed when its writer process has just been made, and nothing else has been done with it.

@@ -41,7 +41,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(hooks_module, "monotonic_ns", clock)
+    for name in ("monotonic_ns", "thread_time_ns"):  # alone on its processor
+        monkeypatch.setattr(hooks_module, name, clock)
     monkeypatch.setattr(timeline_module, "monotonic_ns", clock)
     return clock
 
@@ -224,13 +225,14 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: device)
     loop, hooks = FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=10)), TrainingHooks()
     hooks.train_start(loop)
-    run_of(hooks, clock, 61, cost_ns=MS)
+    run_of(hooks, clock, 71, cost_ns=MS)
     shed = [text for name, _, text in logger.started[0].events if name == "shed"]
     cost, limit = "the monitor takes 1000 us a step, 1 % of the time", "more than --perf-max-overhead 0.1"
+    again = "it is tried again in 100 steps"
     assert shed == [
-        f"phases switched off: {cost}, {limit} (for phases at least 200 us a step) allows",
-        f"device memory switched off: {cost}, {limit} allows",
-        f"device events switched off: {cost}, {limit} allows",
+        f"phases switched off: {cost}, {limit} (for phases at least 200 us a step) allows; {again}",
+        f"device memory switched off: {cost}, {limit} allows; {again}",
+        f"device events switched off: {cost}, {limit} allows; {again}",
     ]
     assert [line for line in loop.said if "switched off" in line] == [
         f"flagscale_perf: {text}" for text in shed
@@ -239,9 +241,42 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     run_of(hooks, clock, 10, cost_ns=MS)
     assert (device.asked, hooks.mark) == ([], None)
     hooks.train_end(None)
-    assert [record.iteration for record in records_of(logger, StepRecord)] == list(range(1, 72))
-    # the first step is warm-up, the next ten are judged when the twelfth begins
-    assert [record.iteration for record in records_of(logger, PhaseRecord)] == list(range(1, 12))
+    assert [record.iteration for record in records_of(logger, StepRecord)] == list(range(1, 82))
+    # the first step is warm-up, ten are judged when the twelfth begins, ten more are weighed
+    assert [record.iteration for record in records_of(logger, PhaseRecord)] == list(range(1, 22))
+
+
+def test_what_was_switched_off_is_tried_again_and_stays_where_there_is_time_now(logger, clock, monkeypatch):
+    device = FakeDevice()
+    monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: device)
+    loop, hooks = FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=10)), TrainingHooks()
+    hooks.train_start(loop)
+    run_of(hooks, clock, 62, cost_ns=MS)  # phases, then memory, then events
+    device.asked.clear()
+    run_of(hooks, clock, 138, cost_ns=0)
+    hooks.train_end(None)
+    after = "switched on again after 100 steps, to see what the monitor takes now"
+    said = [text for name, _, text in logger.started[0].events if name == "shed"]
+    assert [text.partition(":")[0] for text in said[:3]] == [
+        f"{part} switched off" for part in ("phases", "device memory", "device events")
+    ]
+    assert said[3:] == [f"{part} {after}" for part in ("phases", "device memory", "device events")]
+    phases = [record.iteration for record in records_of(logger, PhaseRecord)]
+    assert phases == [*range(1, 22), *range(122, 201)]
+    steps = {record.iteration: record for record in records_of(logger, StepRecord)}
+    assert [steps[each].memory_bytes is None for each in (40, 50, 140, 150)] == [False, True, True, False]
+    assert device.asked.count("start") == device.asked.count("stop") == 200 - 161
+
+
+def test_time_that_others_take_of_the_processor_is_no_reason(logger, clock, monkeypatch):
+    """The clock on the wall goes on while the training thread waits for the processor."""
+    monkeypatch.setattr(hooks_module, "thread_time_ns", Clock())
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=config(perf_max_overhead=0.1)))
+    run_of(hooks, clock, 100, cost_ns=MS)
+    assert hooks.takes_marks
+    hooks.train_end(None)
+    assert [record.self_ns for record in records_of(logger, StepRecord)][1:-1] == [MS] * 98
 
 
 @pytest.mark.parametrize(("cost_ns", "keeps"), [(200_000, True), (201_000, False)])
@@ -259,10 +294,11 @@ def test_without_phases_the_share_alone_is_the_limit(logger, clock, monkeypatch)
     monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: FakeDevice())
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(config=config(perf_breakdown=False, perf_max_overhead=0.1)))
-    run_of(hooks, clock, 12, cost_ns=150_000)
+    run_of(hooks, clock, 22, cost_ns=150_000)
     (text,) = [text for name, _, text in logger.started[0].events if name == "shed"]
     cost = "the monitor takes 150 us a step, 0.15 % of the time"
-    assert text == f"device memory switched off: {cost}, more than --perf-max-overhead 0.1 allows"
+    limit = "more than --perf-max-overhead 0.1 allows"
+    assert text == f"device memory switched off: {cost}, {limit}; it is tried again in 100 steps"
 
 
 @pytest.mark.parametrize("tracks", [True, False])
@@ -281,7 +317,8 @@ def test_as_many_steps_as_the_interval_are_judged_but_not_too_few_or_too_many(
 ):
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=interval)))
-    run_of(hooks, clock, judged + 1, cost_ns=MS)  # the first one is warm-up, and the last one has not ended
+    # the first one is warm-up, and the last one has not ended
+    run_of(hooks, clock, 2 * judged + 1, cost_ns=MS)
     assert hooks.takes_marks
     run_of(hooks, clock, 1, cost_ns=MS)
     assert not hooks.takes_marks

@@ -120,6 +120,14 @@ def test_rank_0_looks_for_others_where_there_are_any_and_says_where_they_cannot_
     assert [missing in loop.said for loop in (alone, lost, among)] == [False, True, False]
 
 
+def test_that_another_rank_has_closed_its_connection_is_an_event(logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    hooks.train_end(RuntimeError("gloo: Connection closed by peer [127.0.0.1]:1234"))
+    text = "another rank has closed its connection: RuntimeError: Connection closed by peer"
+    assert logger.started[0].events[-1] == ("rank", 0, text)
+
+
 @pytest.mark.parametrize("rank_0", [True, False])
 def test_a_monitor_that_is_off_does_nothing_on_any_rank(logger, rank_logger, monkeypatch, rank_0):
     set_place(monkeypatch, 0 if rank_0 else 1)

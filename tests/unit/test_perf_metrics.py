@@ -4,7 +4,8 @@ import pytest
 
 from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
-from flagscale_perf.perf_metrics import MAX_PENDING, Budget, Overrun, StepMeter
+from flagscale_perf.perf_metrics import MAX_PENDING, StepMeter
+from flagscale_perf.training.recording.budget import Budget, Overrun
 from flagscale_perf.training.recording.loop import StepNumbers
 from flagscale_perf.training.records import Outcome, StepRecord
 
@@ -325,23 +326,15 @@ def test_memory_is_read_once_an_interval_and_at_the_end(interval, expected):
     assert memory == [(*pair, 60, 1) if pair else (None,) * 4 for pair in expected]
 
 
-def test_the_median_step_is_judged_by_the_share_and_with_phases_by_200_us_too():
-    # three steps of 100 ms of which the monitor takes 150 us, 120 us and, as the garbage is collected, 5 ms
-    steps = [(120_000, 100_000_000), (5_000_000, 100_000_000), (150_000, 100_000_000)]
-    assert Budget(0.001, 3).judge(steps, has_phases=False) == Overrun(150_000, 0.0015)
-    assert Budget(0.001, 3).judge(steps, has_phases=True) is None
-    assert Budget(0.0015, 3).judge(steps, has_phases=False) is None
-
-
-def test_the_monitor_judges_so_many_steps_at_a_time_without_the_warm_up():
+def test_so_many_steps_are_judged_at_a_time_without_the_warm_up_and_then_weighed():
     run = Run()
     run.monitor.budget = Budget(0.1, 2)
-    for iteration in (1, 2, 3):  # of 100 ns each
+    for iteration in range(1, 7):  # of 100 ns each
         run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
+        assert run.monitor.weighs is (iteration in (4, 5))
+        assert run.monitor.verdict == (Overrun(15, 0.15) if iteration == 6 else None)
         run.monitor.notes.spent_ns += 20
-        assert run.monitor.overrun is None
-    run.step(400, 450, 4, 0)
-    assert run.monitor.overrun == Overrun(20, 0.2)
+        run.monitor.notes.cpu_ns += 15 * run.monitor.weighs
     assert run.monitor.shed() is None  # there is nothing but the record
-    assert run.monitor.overrun is None
-    assert [step.self_ns for step in run.records] == [20, 20, 20]
+    assert run.monitor.verdict is None
+    assert [step.self_ns for step in run.records] == [20] * 5

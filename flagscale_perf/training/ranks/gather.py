@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.spine.peers.node import Node
+from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
+from flagscale_perf.spine.peers.node import RETRY_S, Node
 from flagscale_perf.spine.records import Record
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ledger.cuts import StepCuts
@@ -21,6 +23,9 @@ from flagscale_perf.training.ranks.machine import Machine
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
 from flagscale_perf.training.records import HardwareRecord, HostRecord, IntervalRecord, StepRecord
+
+# At the end of a job that was cut off, until who is gone is known: less than its process waits for its files.
+LOSS_NS = 1500 * NS_PER_MS
 
 RankNode = Node[RankIdentity, RankItem]
 
@@ -76,7 +81,8 @@ class Gathering:
         self._requests: dict[str, Any] = {}
         self._records: list[Record] = []
         self._notes: list[str] = []
-        self._has_begun = self._is_over = False
+        self._cut_off = ""
+        self._has_begun = self._has_lost = self._is_over = False
 
     def step(self, step: StepRecord, phases: StepPhases | None, cuts: StepCuts | None) -> None:
         """One more step of rank 0."""
@@ -99,13 +105,18 @@ class Gathering:
         self._requests = {**self._requests, **content}
         self._guarded(lambda: self._gatherer.request(self._requests))
 
+    def cut_off(self, why: str) -> None:
+        """Rank 0 has ended because another rank has closed its connection, as `why` says."""
+        self._cut_off = why
+
     def take(self) -> tuple[list[Record], list[str]]:
         """New records of all ranks, and remarks about gathering them."""
         self._guarded(self._look)
         return self._taken()
 
     def close(self) -> tuple[list[Record], list[str]]:
-        """The same at the end of the session."""
+        """The same at the end of the session; where rank 0 was cut off, it waits a moment for who is gone."""
+        self._guarded(self._find_lost)
         self._guarded(self._finish)
         self._is_over = True
         return self._taken()
@@ -143,6 +154,15 @@ class Gathering:
         self._add(self._gatherer.take())
         self._notes += self._job.kept.flush()
 
+    def _find_lost(self) -> None:
+        until_ns = monotonic_ns() + LOSS_NS
+        while self._cut_off and not self._has_lost:
+            self._look()
+            if monotonic_ns() >= until_ns:
+                self._has_lost = True
+                self._records.append(self._view.vanished(self._cut_off))
+            time.sleep(RETRY_S)
+
     def _finish(self) -> None:
         self._add(self._gatherer.close())
         self._add_own(self._builder.close())
@@ -157,5 +177,6 @@ class Gathering:
             self._records += self._view.add(item) if isinstance(item, Block) else [item]
         for each in new.gone:
             if (rank := int(each.name)) < size:
+                self._has_lost = True
                 self._records += self._view.lost(rank, each.position, each.why)
         self._notes += new.notes

@@ -161,6 +161,14 @@ class RanksView:
         text = f"rank {rank}{place} is gone after iteration {iteration}: {why}"
         return [self._lose([rank], text, who), *self._close_rounds()]
 
+    def vanished(self, why: str) -> Record:
+        """A rank is gone that nobody has seen die: one of those that have never come, if there are any."""
+        ranks = sorted(self._roster.awaited - self._roster.known.keys())
+        who = f"{'one of ' * (len(ranks) > 1)}{numbered('rank', ranks)}" if ranks else "a rank"
+        for rank in ranks:
+            self._roster.bury(rank)
+        return self._lose(ranks, f"{who} is gone: {why}", None)
+
     def summary_due(self, interval: IntervalRecord) -> list[Record]:
         """Called after each interval of rank 0."""
         self._newest = max(self._newest, interval.iteration)

@@ -84,7 +84,7 @@ class Loop(Protocol):
         """Whether the host has timers that call `TrainingHooks.mark` for each phase."""
 
     def say(self, line: str) -> None:
-        """Prints through the host's rank-0 printing."""
+        """Prints a line; called on rank 0 only."""
 
 
 class WorkCounter(Protocol):

@@ -27,6 +27,7 @@ from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.inquiry import Inquiry
 from flagscale_perf.training.ranks.kept import KeptBlocks, kept_bytes
 from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.ended import LOST_CONNECTION
 from flagscale_perf.training.recording.questions import Questions
 from flagscale_perf.training.records import (
     CapturedRecord,
@@ -85,6 +86,9 @@ class OneRank:
 
     def request(self, content: Any) -> None:
         """Ignored: there is no other rank to answer it."""
+
+    def cut_off(self, why: str) -> None:
+        """Ignored: there is no other rank to lose."""
 
     def take(self) -> tuple[list[Record], list[str]]:
         """No records and no notes."""
@@ -203,6 +207,8 @@ class TrainingPipeline:
             self._phases.hold(record)
         if isinstance(record, CurveRecord):
             self._window.add_curve(record)
+        if isinstance(record, EventRecord) and record.text.startswith(LOST_CONNECTION):
+            self._sources.ranks.cut_off(record.text)
         if isinstance(record, StandstillRecord):
             return [record.finding()]
         if not isinstance(record, StepRecord):

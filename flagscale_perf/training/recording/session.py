@@ -63,17 +63,6 @@ def unknown_flops(samples: int, packed: Packed | None) -> Flops:
     return None, None
 
 
-def end_reason(error: BaseException | None) -> str:
-    """How a training ended, for `RunEnd.reason`; `error` is what its loop raised."""
-    if error is None:
-        return "completed"
-    if isinstance(error, SystemExit):
-        return "completed" if error.code in (None, 0) else f"exit {error.code}"
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return f"exception {type(error).__name__}"
-
-
 def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
     given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
     ranks = loop.device_types()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import socket
+import subprocess
 import sys
 
 import pytest
@@ -85,6 +87,16 @@ def test_bars_and_signs_have_plain_characters(monkeypatch, encoding: str, shown:
     assert raw.getvalue().decode(encoding) == shown
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
     assert for_stdout("▁▃█ █▓▒░ · 3\xa0×µ") == shown
+
+
+def test_a_line_goes_out_in_one_piece() -> None:
+    """A socket of packets keeps each write apart."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = "from flagscale_perf.spine.units import print_line; print_line('one')"
+    subprocess.run([sys.executable, "-u", "-c", code], stdout=theirs, check=True)
+    theirs.close()
+    with ours:
+        assert [ours.recv(100), ours.recv(100)] == [b"one\n", b""]
 
 
 def test_what_is_not_known_stays_unknown() -> None:

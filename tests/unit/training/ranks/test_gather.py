@@ -34,6 +34,9 @@ class NotingView:
     def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
         return [event(f"lost {rank} {iteration}")]
 
+    def vanished(self, why: str) -> Record:
+        return event(f"vanished: {why}")
+
     def summary_due(self, interval: IntervalRecord) -> list[Record]:
         return [event(f"behind {interval.iteration}")]
 
@@ -115,6 +118,30 @@ def test_blocks_of_other_nodes_and_their_deaths(tmp_path: Path) -> None:
     assert (texts(records), notes) == (["join [8, 9]", "rank 8 to 4", "lost 9 4"], ["rank 8: hot"])
     gathering.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_rank_0_was_cut_off_a_death_is_waited_for(tmp_path: Path) -> None:
+    """The system tells of the end of a process a moment after its connections are closed."""
+
+    class Dying(FakeNode):
+        cycles = 0
+
+        def cycle(self) -> News:
+            self.cycles += 1
+            return News([], [], [Gone("1", 7, "dead")], []) if self.cycles == 4 else News([make_identity(1)])
+
+    gathering = make_gathering(tmp_path, Dying(), here=10)
+    gathering.cut_off("closed its connection")
+    assert texts(gathering.close()[0])[-2:] == ["lost 1 7", "closed"]
+
+
+def test_where_nobody_is_seen_to_die_a_rank_is_lost_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "LOSS_NS", 0)
+    gathering = make_gathering(tmp_path, FakeNode(), here=10)
+    gathering.cut_off("closed its connection")
+    assert texts(gathering.close()[0]) == ["join [0]", "vanished: closed its connection", "closed"]
 
 
 def test_after_the_end_there_is_nothing_more(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.live import FindingRecord
 from flagscale_perf.spine.records import EventRecord
@@ -9,7 +11,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import CutsRecord, NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
 from flagscale_perf.training.ranks.view import GRACE_NS, START_NS, SUMMARY_NS, RanksView
-from tests.fakes import MS, make_interval
+from tests.fakes import MS, make_identity, make_interval
 from tests.rank_simulator import Job, Noise, Simulation, Slow
 
 GB = 10**9
@@ -255,6 +257,25 @@ def test_a_dead_rank_is_told_and_not_waited_for() -> None:
     assert record.iteration == 14
     clock.now_ns = 9 * GRACE_NS
     assert feed(view, [block_of(rank, number) for number in (3, 4, 5) for rank in (0, 1)]) == []
+
+
+@pytest.mark.parametrize(
+    ("come", "who", "ranks"),
+    [
+        ([0, 2], "rank 1", [1]),
+        ([0], "one of ranks 1, 2", [1, 2]),
+        ([0, 1, 2], "a rank", []),
+    ],
+)
+def test_a_rank_that_nobody_saw_die_is_one_that_has_never_come(
+    come: list[int], who: str, ranks: list[int]
+) -> None:
+    view = RanksView(RunFacts.of({"world_size": 3}))
+    view.join([make_identity(rank) for rank in come])
+    lost = view.vanished("closed its connection")
+    assert isinstance(lost, FindingRecord)
+    assert (lost.finding, lost.text) == ("lost_rank", f"{who} is gone: closed its connection")
+    assert lost.evidence == {"ranks": ranks, "hostname": None}
 
 
 def test_errors_of_another_rank_s_device() -> None:

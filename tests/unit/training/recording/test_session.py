@@ -64,19 +64,6 @@ def test_who_a_rank_is():
     assert (identity.rank, identity.device, identity.lockstep) == (1, "CPU", 1)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (None, "completed"),
-        (SystemExit(3), "exit 3"),
-        (KeyboardInterrupt(), "interrupted"),
-        (OSError(), "exception OSError"),
-    ],
-)
-def test_how_a_training_ended(error, reason):
-    assert session.end_reason(error) == reason
-
-
 def test_an_unknown_column_is_said_and_changes_nothing_else():
     config = replace(CONFIG, perf_columns="mfu,tflopps")
     completed, _ = session.facts_and_flops(FakeLoop(), config, NoDevice())
