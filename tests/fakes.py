@@ -41,7 +41,7 @@ def free_port() -> int:
 
 def make_step(iteration: int = 1, **overrides: Any) -> StepRecord:
     """A trained step of 100 ms: 8 samples, 1024 tokens, 4 TFLOP, 2 GB in use; step n starts at n x 100 ms."""
-    fields: dict[str, Any] = {
+    fields: dict[str, Any] = dict.fromkeys(StepRecord._fields) | {
         "iteration": iteration,
         "iterations": 1,
         "outcome": int(Outcome.TRAINED),

@@ -96,9 +96,9 @@ class StepRecord(NamedTuple):
     memory_reserved_bytes: int | None
     memory_retries: int | None
     self_ns: int | None
-    rank_tokens: int | None = None
-    rank_squared_lengths: int | None = None
-    rank_expert_tokens: int | None = None
+    rank_tokens: int | None
+    rank_squared_lengths: int | None
+    rank_expert_tokens: int | None
 
 
 # Nothing counted, nothing measured: what passed-over data is recorded from.

@@ -14,7 +14,7 @@ import time
 from subprocess import PIPE, STDOUT
 
 from flagscale_perf.spine import companion
-from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.ring import Ring
@@ -60,14 +60,15 @@ class Supervisor:
 
     def wait(self, timeout_s: float) -> str | None:
         """Waits for the writer's end. Returns the summary's path; None if it is not there in time."""
-        before = self._beats()
+        before, began_ns, delay = self._beats(), monotonic_ns(), self._delay()
         self._thread.join(timeout_s)
         if not self._thread.is_alive():
             return self._release() or None
         if before and self._beats() == before:
             self._report_hang(
                 f"records that it has not written {PATIENCE_S:.0f} s after the training are saved to"
-                f" {tempfile.gettempdir()}/{RESCUED}*; `flagscale-perf report` shows what is in which"
+                f" {tempfile.gettempdir()}/{RESCUED}*; `flagscale-perf report` shows what is in which",
+                delay.is_most_of(monotonic_ns() - began_ns),
             )
         return None
 
@@ -83,7 +84,12 @@ class Supervisor:
             return self._ring.beats
         return 0
 
-    def _report_hang(self, cost: str, is_starved: bool = False) -> None:
+    def _delay(self) -> RunDelay:
+        """Of the writer process, or of the thread that does its work."""
+        with self._lock:
+            return RunDelay(str(self._thread.native_id if self._writer is None else self._writer.pid))
+
+    def _report_hang(self, cost: str, is_starved: bool) -> None:
         if not self._why:
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"

@@ -35,6 +35,11 @@ def fails(error: int = 0, **how: int) -> Prepare:
     return prepare
 
 
+def is_met(running: Job) -> None:
+    """Nothing more than what fails from the start on: until a file call has met it."""
+    wait_for(lambda: running.shim.get("calls") > 0)
+
+
 def fails_for_a_while(until: int, **how: int) -> Act:
     """From now until that iteration, and until a file call has met it."""
 

@@ -252,7 +252,7 @@ def by_its_runner(host: Host, directory: Path, command: Sequence[object], words:
 def megatron_bridge(host: Host, directory: Path) -> None:
     """Bridge's own `pretrain`: equal losses, its evaluation and checkpoints no part of an iteration."""
     if not host.is_bridge:
-        pytest.skip("it is no Megatron-Bridge")
+        pytest.skip("it has no pretrain of Megatron-Bridge")
     if sys.version_info < (3, 12):
         pytest.skip("it asks for Python 3.12 or newer")
     losses = []

@@ -350,7 +350,7 @@ with Client.connect(ClientOptions(endpoint=sys.argv[1])) as client:
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace of processes")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs the right to make namespaces of processes")
 def test_a_client_in_another_container_is_not_taken_for_the_process_of_its_number_here(endpoint):
     """It is process 1 there; the server would wait for the end of its own process 1."""
     unshared = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", GREETED, endpoint]

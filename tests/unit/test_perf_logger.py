@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.store.decoder import decode
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.writer import losses, supervisor
-from tests.fakes import make_facts, make_identity, make_step
+from flagscale_perf.writer import journal, losses, supervisor
+from tests.fakes import SECOND, make_facts, make_identity, make_step
+from tests.members import wait_for
 
 LONG_S = 60.0
 
@@ -232,27 +234,46 @@ def test_a_writer_that_cannot_start_is_replaced_by_a_thread_and_its_last_words_a
 
 
 class Stuck:
-    """A drain whose disk has frozen."""
-
-    thawed = threading.Event()
+    """A drain that began and has not got on since; "test" ends that."""
 
     def __init__(self, ring: Ring, *args) -> None:
-        self.ring = ring
+        self.ring, self.goes_on = ring, threading.Event()
+        STUCK.append(self)
 
     def run(self, *args) -> None:
-        self.thawed.wait()
+        self.ring.beat()
+        self.goes_on.wait()
         self.ring.summary = "late"
 
 
-def test_close_gives_up_when_its_time_is_over(
-    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+STUCK: list[Stuck] = []
+
+
+@pytest.mark.parametrize(
+    ("waited_ns", "why"),
+    [
+        (itertools.repeat(7), "the disk of {} does not answer"),
+        (itertools.count(0, 3600 * SECOND), "others take its CPU"),
+    ],
+    ids=["disk", "no CPU"],
+)
+def test_close_gives_up_when_its_time_is_over_and_says_what_the_writer_waits_for(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    waited_ns: Iterator[int],
+    why: str,
 ) -> None:
-    monkeypatch.setattr(supervisor, "MAX_WRITERS", 0)
+    monkeypatch.setattr(supervisor.Supervisor, "_run_process", lambda self: False)
     monkeypatch.setattr(supervisor, "Drain", Stuck)
-    logger = start(tmp_path, said)
+    monkeypatch.setattr(journal, "cpu_wait_ns", lambda task: next(waited_ns))
+    logger = start(tmp_path, [])
     logger.step(make_step(1))
+    wait_for(lambda: bool(STUCK and STUCK[-1].ring.beats))
     assert logger.close("completed", timeout_s=0.05) is None
-    Stuck.thawed.set()
+    STUCK.pop().goes_on.set()
+    said = capfd.readouterr().err
+    assert said.startswith(f"flagscale_perf: the writer is blocked: {why.format(tmp_path)}; records that ")
 
 
 def test_a_forked_child_has_nothing_to_do_with_it(tmp_path: Path, said: list[str]) -> None:

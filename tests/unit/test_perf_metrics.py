@@ -59,6 +59,9 @@ def record(**changes):
         memory_reserved_bytes=None,
         memory_retries=None,
         self_ns=0,
+        rank_tokens=None,
+        rank_squared_lengths=None,
+        rank_expert_tokens=None,
     )
     return base._replace(**changes)
 

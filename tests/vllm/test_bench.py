@@ -39,7 +39,10 @@ def test_two_ranks_have_an_efficiency_and_a_pipeline_says_why_it_has_none(tmp_pa
 
 
 @TWO_CORES
-def test_a_profile_of_two_ranks_says_what_they_communicate(tmp_path: Path) -> None:
+def test_a_profile_of_two_ranks_says_what_they_communicate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the command sets it for its own process, which is this one
     typed = ["profile", "run", "--engine", "vllm", "--tp", "2", "--max-seq-len", "64", "--dir", str(tmp_path)]
     assert main(typed) == 0
     found = read_report(open_session(tmp_path))
