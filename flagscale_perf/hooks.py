@@ -154,8 +154,7 @@ class TrainingHooks:
             monitor.timeline = device.timeline(self.time_mark())
         judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
         monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
-        self._monitor = monitor
-        self._noted = set()
+        self._monitor, self._noted = monitor, set()
         self.active = True
         self.profile_on_request(None)
 
@@ -183,7 +182,7 @@ class TrainingHooks:
         self, config: PerfConfig, place: Place, device: DeviceProbe
     ) -> tuple[RankLogger, RunFacts, CountFlops]:
         """Begins on any other rank, which only measures: rank 0 counts the work and prints the messages."""
-        self._say = _say_nothing
+        self._say = lambda _: None  # rank 0 reports what is stored here
         self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
 
@@ -214,7 +213,7 @@ class TrainingHooks:
             finished, consumed = self._loop.position()
             monitor.step_start(now_ns, finished, consumed)
             if monitor.verdict is not None:
-                self._keep_within()
+                self._note(monitor.keep_within(), "shed")
             timeline = monitor.timeline
             self.mark = None if timeline is None else timeline.mark
             counter = monitor.notes.counter
@@ -359,19 +358,13 @@ class TrainingHooks:
         if summary := logger.close(reason):
             self._say(live(f"flagscale_perf: summary in {summary}"))
 
-    def _keep_within(self) -> None:
-        """Switches a part of the monitor off; says so, and which one is on again."""
-        verdict, budget, part = self._monitor.verdict, self._monitor.budget, self._monitor.shed()
-        if budget is not None and (text := budget.said(verdict, part)):
-            self._note(text, "shed")
-
     @_guarded
     def note(self, text: str) -> None:
         """A remark of an adapter: recorded as an event, and printed once a session."""
         self._note(text)
 
     def _note(self, text: str, name: str = "note") -> None:
-        if text not in self._noted and self._logger is not None:
+        if text and text not in self._noted and self._logger is not None:
             self._noted.add(text)
             self._logger.event(name, self._monitor.iteration, text)
             self._say(live(f"flagscale_perf: {text}"))
@@ -405,7 +398,3 @@ def _leave_child() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_child)
-
-
-def _say_nothing(line: str) -> None:
-    """The console of ranks other than 0: rank 0 reports what they have stored."""

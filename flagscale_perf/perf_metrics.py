@@ -231,6 +231,11 @@ class StepMeter:
             return Whereabouts("start", self._last, self._begun_ns)
         return Whereabouts("step", self._last, self._start_ns, self.timeline)
 
+    def keep_within(self) -> str:
+        """Takes the verdict, see `shed`; says what is off now or on again, "" where that is nothing."""
+        verdict, part = self.verdict, self.shed()
+        return self.budget.said(verdict, part) if self.budget is not None else ""
+
     def shed(self) -> str | None:
         """Takes the verdict: where it is an overrun, switches the first of `PARTS` off that is on.
 

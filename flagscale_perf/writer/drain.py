@@ -81,8 +81,7 @@ class Drain:
         self._earlier = NOTHING
         self._batch: _Batch | None = None
         self._batches = 0  # that are in the run file
-        self._has_pruned = False
-        self._neighbours = Neighbours(task.directory)
+        self._neighbours: Neighbours | None = None  # until the directory has been looked through
         self._troubles = _Troubles(ring, self._journal, self._views)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
@@ -120,7 +119,8 @@ class Drain:
             self._troubles.run_file_fails(error)
             return False
         self._troubles.run_file_works()
-        if not self._has_pruned:
+        if self._neighbours is None:
+            self._neighbours = Neighbours(self._task.directory)
             self._prune()
         text = self._neighbours.look(session.header)
         if text is not None and text not in self._earlier.texts:
@@ -154,7 +154,6 @@ class Drain:
         return session
 
     def _prune(self) -> None:
-        self._has_pruned = True
         keep = self._task.options.perf_max_log_files
         try:
             removed = prune(self._task.directory, keep)

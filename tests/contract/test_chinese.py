@@ -125,7 +125,7 @@ def test_a_live_log_and_whoever_is_told_have_it_and_the_run_file_does_not(
     target = tmp_path / "told"
     told = Notifier(["tee", str(target)], str(tmp_path), Anchor(0, 0))
     told.tell(kept)
-    wait_for(lambda: target.exists() and target.read_text().endswith("\n"))
+    wait_for("the command", lambda: target.exists() and target.read_text().endswith("\n"))
     told.close()
     content = json.loads(target.read_text())
     assert (content["finding"], content["state"], content["text"]) == ("hang", "begins", words)

@@ -8,7 +8,8 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
 
-from flagscale_perf.cli import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED
+from flagscale_perf.cli import EXIT_BROKEN_PIPE
+from flagscale_perf.spine.interrupted import EXIT_INTERRUPTED
 
 DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 IPC_VARIABLE = "LLAMA_IPC_PATH"

@@ -255,8 +255,13 @@ def _by_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
         own = min(one for link, one in links.items() if rank in link)
         other = min((one for link, one in links.items() if rank not in link), default=None)
         if other is not None and _is_slower(own, other):
-            what = f"rank {rank} is slow: its fastest link"
-            yield _slow((rank,), own, other, what, "the fastest one between other ranks")
+            times = own.median / other.median
+            yield Slow(
+                (rank,),
+                times,
+                f"rank {rank} is slow: its fastest link takes {times:.1f} times as"
+                " long as the fastest one between other ranks",
+            )
 
 
 def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
@@ -267,8 +272,13 @@ def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
         ]
         known = [one for one in others if one is not None]
         if len(known) == len(link) and all(_is_slower(own, one) for one in known):
-            what = f"the link between rank {link[0]} and rank {link[1]}"
-            yield _slow(link, own, max(known), what, "other links of both")
+            times = own.median / max(known).median
+            yield Slow(
+                link,
+                times,
+                f"the link between rank {link[0]} and rank {link[1]} takes {times:.1f}"
+                " times as long as other links of both",
+            )
 
 
 def _by_copies(part: Part) -> Iterable[Slow]:
@@ -280,13 +290,13 @@ def _by_copies(part: Part) -> Iterable[Slow]:
         if other is None or triad is None or rank not in triads:
             continue
         if _is_slower(own, other) and _is_slower(triads[rank], triad):
-            what = f"rank {rank} is slow: a copy in its own memory"
-            yield _slow((rank,), own, other, what, "on the fastest rank")
-
-
-def _slow(ranks: tuple[int, ...], own: Spread, other: Spread, what: str, than: str) -> Slow:
-    times = own.median / other.median
-    return Slow(ranks, times, f"{what} takes {times:.1f} times as long as {than}")
+            times = own.median / other.median
+            yield Slow(
+                (rank,),
+                times,
+                f"rank {rank} is slow: a copy in its own memory takes {times:.1f}"
+                " times as long as on the fastest rank",
+            )
 
 
 def _alone(part: Part, op: str) -> dict[int, Spread]:

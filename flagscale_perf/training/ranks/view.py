@@ -164,10 +164,10 @@ class RanksView:
     def vanished(self, why: str) -> Record:
         """A rank is gone that nobody has seen die: one of those that have never come, if there are any."""
         ranks = sorted(self._roster.awaited - self._roster.known.keys())
-        who = f"{'one of ' * (len(ranks) > 1)}{numbered('rank', ranks)}" if ranks else "a rank"
         for rank in ranks:
             self._roster.bury(rank)
-        return self._lose(ranks, f"{who} is gone: {why}", None)
+        text = f"one of {numbered('rank', ranks)} is gone: {why}" if ranks[1:] else f"a rank is gone: {why}"
+        return self._lose(ranks, f"rank {ranks[0]} is gone: {why}" if len(ranks) == 1 else text, None)
 
     def summary_due(self, interval: IntervalRecord) -> list[Record]:
         """Called after each interval of rank 0."""

@@ -46,15 +46,10 @@ def test_nothing_is_said_of_nothing(nothing: Profile) -> None:
     assert report_of(nothing).findings == []
 
 
-def _changed(one: Any, **fields: Any) -> Any:
-    changed = copy(one)
-    vars(changed).update(fields)
-    return changed
-
-
-def _judged(found: ProfileReport, **fields: Any) -> ProfileReport:
-    """As it is with these fields."""
-    changed: ProfileReport = _changed(found, **fields)
+def _judged(found: ProfileReport, **communication: Any) -> ProfileReport:
+    """As it is with these fields of its communication."""
+    changed, changed.communication = copy(found), copy(found.communication)
+    vars(changed.communication).update(communication)
     judge(changed)
     return changed
 
@@ -68,7 +63,7 @@ def _late(found: ProfileReport, *alone_ms: int) -> ProfileReport:
         for late, sign in zip(found.communication.lates, (1, -1), strict=True)
     ]
     assert [late.rank for late in lates] == [1, 0]
-    return _judged(found, communication=_changed(found.communication, lates=lates))
+    return _judged(found, lates=lates)
 
 
 def test_the_rank_that_others_wait_for(found: ProfileReport) -> None:
@@ -154,8 +149,7 @@ def test_what_costlier_findings_leave_is_all_that_another_can_cost(found: Profil
     slow = [
         replace(one, exposed_ns=(one.exposed_wait_ns or 0) + 200 * MS) for one in found.communication.waits
     ]
-    slowed = _changed(found, communication=_changed(found.communication, waits=slow))
-    first, second = _late(slowed, *(3,) * 6).findings
+    first, second = _late(_judged(found, waits=slow), *(3,) * 6).findings
     assert (first.name, first.cost_share) == ("transfers", pytest.approx(100 / 101))
     assert (second.name, second.cost_share, second.overlaps) == (
         "late_rank",
@@ -423,8 +417,7 @@ def test_transfers_that_are_no_waiting(found: ProfileReport) -> None:
             )
             for one in found.communication.waits
         ]
-        judged = _judged(found, communication=_changed(found.communication, waits=slow))
-        return [one.name for one in judged.findings]
+        return [one.name for one in _judged(found, waits=slow).findings]
 
     assert names(1) == ["transfers"]
     assert names(0) == []  # those that compute hides cost nothing
@@ -438,9 +431,8 @@ def test_books_that_do_not_close(tmp_path: Path) -> None:
 
 def test_a_profiler_that_changes_what_it_measures(found: ProfileReport) -> None:
     def with_ratio(*ratios: float, clean: float = 1.0) -> list[str]:
-        observer = Observer(ratios, [clean], None, None)
-        judged = _judged(found, observers={"train": observer})
-        return [one.title for one in judged.findings if one.name == "costly_observer"]
+        found.observers = {"train": Observer(ratios, [clean], None, None)}
+        return [one.title for one in _judged(found).findings if one.name == "costly_observer"]
 
     assert with_ratio(1.5) == ["Profiling makes a train step x1.50"]
     assert with_ratio(1.05) == []
