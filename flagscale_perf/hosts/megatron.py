@@ -49,7 +49,7 @@ from flagscale_perf.spine.units import print_line
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.work import AS_RANK_0, Microbatch
+from flagscale_perf.training.work import AS_RANK_0, NOT_COUNTED, Microbatch
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
@@ -160,7 +160,10 @@ class MegatronLoop:
         if self._repacks and len(result) > 8:  # into another number of micro-batches, in each step
             microbatches = _whole(result[8]) or microbatches
         iteration = self._args.curr_iteration + 1
-        return tuple_of(StepNumbers, (iteration, not result[1], samples, samples * seq_length, microbatches))
+        tokens = samples * seq_length
+        return tuple_of(
+            StepNumbers, (iteration, not result[1], samples, tokens, microbatches, NOT_COUNTED, None)
+        )
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""

@@ -11,6 +11,7 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop, patch_steps
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers
+from flagscale_perf.training.work import NOT_COUNTED
 
 
 class RecordingHooks:
@@ -226,8 +227,9 @@ def test_numbers_of_a_step_are_the_hosts(module, host_args):
     loop = MegatronLoop(module, rehearsing=False)
     assert loop.position() == (6, 48)
     assert loop.skipped_samples() == 12
-    assert loop.numbers(({}, 0, False, False, 0, 1.0, None)) == (7, True, 12, 96, 3)
-    assert loop.numbers(({}, 1, False, False, 0, None, None, None)) == (7, False, 12, 96, 3)
+    assert loop.numbers(({}, 0, False, False, 0, 1.0, None)) == (7, True, 12, 96, 3, NOT_COUNTED, None)
+    skipped = loop.numbers(({}, 1, False, False, 0, None, None, None))
+    assert skipped == (7, False, 12, 96, 3, NOT_COUNTED, None)
     assert loop.numbers(({}, True, False, True, 17, None, None)) is None
 
 
@@ -363,8 +365,8 @@ def test_a_hook_point_that_is_missing_is_said_by_what_is_lost(module, host_args)
 
 def test_the_micro_batches_of_a_packed_step_are_those_that_the_host_made(module, host_args):
     returned = ({}, 0, False, False, 0, 1.0, None, 0, 5, 83.0, 1234.0)
-    assert MegatronLoop(module, rehearsing=False).numbers(returned) == (7, True, 12, 96, 3)
+    assert MegatronLoop(module, rehearsing=False).numbers(returned) == (7, True, 12, 96, 3, NOT_COUNTED, None)
     host_args.sequence_packing_scheduler = "dp_balanced"
     loop = MegatronLoop(module, rehearsing=False)
-    assert loop.numbers(returned) == (7, True, 12, 96, 5)
-    assert loop.numbers(returned[:8]) == (7, True, 12, 96, 3)
+    assert loop.numbers(returned) == (7, True, 12, 96, 5, NOT_COUNTED, None)
+    assert loop.numbers(returned[:8]) == (7, True, 12, 96, 3, NOT_COUNTED, None)
