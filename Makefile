@@ -80,7 +80,7 @@ fleet: $(FLEET_READY) ## ask 2,000 made-up runs by DuckDB, Ray Data and Spark (e
 # The tests of one file stay in one process; the longest file starts first (tests/durations.py). Three, as trainings wait half of the time.
 tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: $(TEST) ## test: unit tests and short trainings (10 minutes)
+test: $(TEST) ## test: unit tests and short trainings (25 minutes)
 	$(tests) $(ARGS)
 
 test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it
