@@ -26,6 +26,7 @@ from flagscale_perf.perf_metrics import StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.spine.language import learn, live
+from flagscale_perf.spine.units import put_lines
 from flagscale_perf.training.curves import logged_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
@@ -199,8 +200,8 @@ class TrainingHooks:
         """The loop begins a new pass."""
         self._monitor.notes.loop_top_ns = monotonic_ns()
 
-    # The next three are the wall and the meter again, in place of a decorator: it would double their calls,
-    # and in a real training each call here costs microseconds (docs/operations.md).
+    # The next two are the wall and the meter again, in place of a decorator: it would double their calls, and
+    # in a real training each call here costs microseconds (docs/operations.md).
 
     def step_start(self) -> None:
         """A train step begins."""
@@ -249,14 +250,12 @@ class TrainingHooks:
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
 
-    def count(self, add: Callable[[Sequence[Any], bool], None], batches: Sequence[Any], begins: bool) -> None:
+    @_metered
+    def count(
+        self, now_ns: int, add: Callable[[Sequence[Any], bool], None], batches: Sequence[Any], begins: bool
+    ) -> None:
         """An adapter's loop counts micro-batches of a step, which `begins` with them or has had others."""
-        now_ns = monotonic_ns()
-        try:
-            add(batches, begins)
-            self._monitor.notes.spent_ns += monotonic_ns() - now_ns
-        except Exception as error:  # whatever it is: no failure of the monitor may end a training
-            self._failed("count", error)
+        add(batches, begins)
 
     def count_by(self, counter: WorkCounter) -> None:
         """Has this rank's work counted, in the training that has begun."""
@@ -388,8 +387,7 @@ class TrainingHooks:
                 self._logger.event("failure", self._monitor.iteration, line)
         with contextlib.suppress(Exception):
             line = live(f"flagscale_perf: {line} (training goes on without it)")
-            said = [line, *traceback_lines(self._debug)]
-            print("\n".join(said), file=sys.stderr, flush=True)
+            put_lines(sys.stderr, line, *traceback_lines(self._debug))
 
 
 def _leave_child() -> None:

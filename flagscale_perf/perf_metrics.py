@@ -39,7 +39,6 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _NO_FLOPS = (None, None)
-_NOTHING_OWED = (None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
@@ -55,7 +54,7 @@ class Notes:
             iteration ends here.
         logged_ns: mark of the host's logging of the iteration.
         counter: counts the rank's work; None where that follows from the step's size.
-        work: what it or the host's loop has counted, the last three fields of the step's record.
+        work: what it has counted, the last three fields of the step's record.
     """
 
     __slots__ = ("counter", "cpu_ns", "logged_ns", "loop_top_ns", "spent_ns", "work")
@@ -175,7 +174,7 @@ class StepMeter:
             self._marks_ns = self.timeline.cost_ns
         self._train_step_ns = now_ns - self._start_ns
         self._numbers = numbers
-        self.notes.work, packed = numbers.work, numbers.packed
+        packed = numbers.packed
         if packed is not None:
             if packed is self._last_packed[1] and numbers.updated:
                 self._packed_flops = self._last_packed[2]
@@ -260,7 +259,7 @@ class StepMeter:
         if self._numbers is not None:
             marks_ns = self._marks_ns
             record = self._record(self._numbers, end_ns)
-            owed = (record, self._pair, self.timeline, self._taken)
+            pair, timeline, taken = self._pair, self.timeline, self._taken
             if not self._warmup:
                 taken_ns = record.self_ns or 0
                 if self.weighs:
@@ -269,7 +268,8 @@ class StepMeter:
             self._warmup = 0
             self._last = record.iteration
             self._numbers = self._pair = self._taken = None
-            if owed[1:] == _NOTHING_OWED and not self._pending:
+            owed = record, pair, timeline, taken
+            if pair is None and timeline is None and not self._pending:
                 self._emit(record)
             elif self._pending or not self._emit_owed(owed, is_forced=False):
                 self._pending.append(owed)
@@ -281,7 +281,7 @@ class StepMeter:
 
         `tests/unit/test_perf_metrics.py` compares the record by the names of its fields.
         """
-        iteration, trained, samples, tokens, microbatches, _, _ = numbers
+        iteration, trained, samples, tokens, microbatches, work, _ = numbers
         outcome, skipped_samples = _TRAINED, 0
         if not trained:
             outcome, samples, tokens, skipped_samples = _UPDATE_SKIPPED, 0, 0, samples
@@ -290,8 +290,8 @@ class StepMeter:
             flops = self._known_flops[samples] = self._count_flops(samples, None)
         model_flops, hardware_flops = flops
         memory, peak, reserved, retries = self._memory
-        rank_tokens, squared_lengths, expert_tokens = self.notes.work
         notes, start_ns, eval_ns, checkpoint_ns = self.notes, self._start_ns, 0, 0
+        rank_tokens, squared_lengths, expert_tokens = notes.work if work is NOT_COUNTED else work
         if self._paused_ns:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
             self._paused_ns = {}

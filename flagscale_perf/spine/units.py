@@ -8,6 +8,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from typing import TextIO
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
@@ -46,13 +47,18 @@ def for_stdout(text: str) -> str:
     return text
 
 
-def print_line(text: str) -> None:
-    """Prints a line in one piece: `print` writes the end of a line by itself where stdout is unbuffered, and
-    another rank's line may come between. Raises what stdout raises.
+def put_lines(stream: TextIO | None, *lines: str) -> None:
+    """Writes lines in one piece: where the stream is unbuffered `print` writes the end of a line by itself,
+    and another rank's line may come between. Nothing where there is no stream. Raises what the stream raises.
     """
-    if sys.stdout is not None:
-        sys.stdout.write(f"{for_stdout(text)}\n")
-        sys.stdout.flush()
+    if stream is not None:
+        stream.write("".join(f"{line}\n" for line in lines))
+        stream.flush()
+
+
+def print_line(text: str) -> None:
+    """Puts a line on stdout, as far as that can encode it. Raises what stdout raises."""
+    put_lines(sys.stdout, for_stdout(text))
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from flagscale_perf.sinks.wandb import HostRun
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.language import live
+from flagscale_perf.spine.units import put_lines
 from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble
 
 
@@ -48,10 +49,5 @@ def complain(line: str, *more: str) -> None:
 
 
 def _print(*lines: str) -> None:
-    """If stderr is open, and in one piece: `print` writes the end of a line by itself, and another rank's
-    line may come between.
-    """
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            sys.stderr.write("".join(f"{line}\n" for line in lines))
-            sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+        put_lines(sys.stderr, *lines)
